@@ -1,0 +1,41 @@
+"""What an instruction is: operands, meaning and work. Nothing here knows a chip or a time."""
+
+from . import control, dma, gpsimd, scalar, tensor, vector  # noqa: F401  (registers the instructions)
+from .dtypes import DTYPES, DType, dtype
+from .instruction import (
+    COMPUTE,
+    REGISTRY,
+    Engine,
+    Instruction,
+    Step,
+    Update,
+    UpdateOp,
+    Wait,
+    When,
+    Work,
+    fields_of,
+    instruction,
+)
+from .view import Memory, View, parse_view, whole
+
+__all__ = [
+    "COMPUTE",
+    "DTYPES",
+    "REGISTRY",
+    "DType",
+    "Engine",
+    "Instruction",
+    "Memory",
+    "Step",
+    "Update",
+    "UpdateOp",
+    "View",
+    "Wait",
+    "When",
+    "Work",
+    "dtype",
+    "fields_of",
+    "instruction",
+    "parse_view",
+    "whole",
+]

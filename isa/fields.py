@@ -1,0 +1,296 @@
+"""Field kinds: one declaration gives an operand its range check, its msgpack form and its text form."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import attrs
+import numpy as np
+
+from .dtypes import DTYPES, DType
+from .dtypes import dtype as as_dtype
+from .errors import ProgramError
+from .ops import ACT_FNS, ALU_OPS, act_fn, alu_op
+from .view import View, parse_view
+
+
+class Kind(Protocol):
+    """How one kind of field is checked, stored and printed. `text` has no spaces, so that a line splits at them."""
+
+    def check(self, value: Any) -> Any: ...
+    def encode(self, value: Any) -> Any: ...
+    def decode(self, raw: Any) -> Any: ...
+    def text(self, value: Any) -> str: ...
+    def parse(self, text: str) -> Any: ...
+
+
+def _encode_view(v: View) -> list[Any]:
+    return [v.tensor, int(v.memory), v.dtype.name, v.partition, v.partitions, v.offset, list(v.strides), list(v.counts)]
+
+
+def _decode_view(raw: Any) -> View:
+    tensor, memory, dtype, partition, partitions, offset, strides, counts = raw
+    text_view = parse_view  # the text parser holds the only validation of names; reuse it for untrusted bytes
+    memory_name = {0: "hbm", 1: "sbuf", 2: "psum"}.get(memory)
+    place = "" if memory == 0 else f"@{int(partition)}:{int(partition) + int(partitions)}"
+    shape = f"[{','.join(str(int(s)) for s in strides)}][{','.join(str(int(c)) for c in counts)}]"
+    return text_view(f"{memory_name}:{tensor}+{int(offset):#x}:{dtype}{shape}{place}")
+
+
+@attrs.frozen
+class Operand:
+    """A tensor operand. `writes` marks destinations."""
+
+    writes: bool = False
+
+    def check(self, value: Any) -> View:
+        if not isinstance(value, View):
+            raise ProgramError("", f"{value!r}", "a view of a tensor")
+        return value
+
+    encode = staticmethod(_encode_view)
+    decode = staticmethod(_decode_view)
+    text = staticmethod(str)
+    parse = staticmethod(parse_view)
+
+
+@attrs.frozen
+class Scalar:
+    """A number, or a [P, 1] view that holds one number per partition."""
+
+    writes: bool = False
+
+    def check(self, value: Any) -> View | float | int:
+        if isinstance(value, View):
+            if value.elements != 1:
+                raise ProgramError("", f"a view of shape {list(value.shape)}", "a number or a [P, 1] view")
+            return value
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+            raise ProgramError("", f"{value!r}", "a number or a [P, 1] view")
+        return value.item() if isinstance(value, np.number) else value
+
+    def encode(self, value: Any) -> Any:
+        return _encode_view(value) if isinstance(value, View) else value
+
+    def decode(self, raw: Any) -> Any:
+        return _decode_view(raw) if isinstance(raw, list | tuple) else self.check(raw)
+
+    def text(self, value: Any) -> str:
+        return str(value) if isinstance(value, View) else repr(value)
+
+    def parse(self, text: str) -> Any:
+        return parse_view(text) if ":" in text else _number(text)
+
+
+@attrs.frozen
+class Choice:
+    """One name out of a table; `look_up` turns any accepted spelling into the table's row, `names` lists the rows."""
+
+    names: tuple[str, ...]
+    look_up: Callable[[Any], str]
+
+    def check(self, value: Any) -> str:
+        return self.look_up(value)
+
+    def encode(self, value: str) -> str:
+        return value
+
+    decode = check
+    text = encode
+    parse = check
+
+
+@attrs.frozen
+class ElementType:
+    """An element type, named as in the table of types."""
+
+    def check(self, value: Any) -> DType:
+        return as_dtype(value)
+
+    def encode(self, value: DType) -> str:
+        return value.name
+
+    def decode(self, raw: Any) -> DType:
+        return as_dtype(raw)
+
+    def text(self, value: DType) -> str:
+        return value.name
+
+    def parse(self, text: str) -> DType:
+        return DTYPES[text] if text in DTYPES else as_dtype(text)
+
+
+@attrs.frozen
+class Flag:
+    """True or false."""
+
+    def check(self, value: Any) -> bool:
+        if not isinstance(value, bool | np.bool_):
+            raise ProgramError("", f"{value!r}", "True or False")
+        return bool(value)
+
+    encode = check
+    decode = check
+
+    def text(self, value: bool) -> str:
+        return "1" if value else "0"
+
+    def parse(self, text: str) -> bool:
+        if text not in ("0", "1"):
+            raise ProgramError("", f"{text!r}", "0 or 1")
+        return text == "1"
+
+
+@attrs.frozen
+class Integer:
+    """A whole number between `low` and `high`, both included."""
+
+    low: int
+    high: int
+
+    def check(self, value: Any) -> int:
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+            raise ProgramError("", f"{value!r}", "a whole number")
+        if not self.low <= value <= self.high:
+            raise ProgramError("", f"{value}", f"{self.low} to {self.high}")
+        return int(value)
+
+    def encode(self, value: int) -> int:
+        return value
+
+    decode = check
+    text = staticmethod(str)
+
+    def parse(self, text: str) -> int:
+        return self.check(_number(text))
+
+
+@attrs.frozen
+class Real:
+    """A finite number."""
+
+    def check(self, value: Any) -> float:
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
+            raise ProgramError("", f"{value!r}", "a finite number")
+        return float(value)
+
+    def encode(self, value: float) -> float:
+        return value
+
+    decode = check
+    text = staticmethod(repr)
+
+    def parse(self, text: str) -> float:
+        return self.check(_number(text))
+
+
+@attrs.frozen
+class Pattern:
+    """Pairs [step, count], outermost first."""
+
+    def check(self, value: Any) -> tuple[tuple[int, int], ...]:
+        try:
+            pairs = tuple((int(s.__index__()), int(c.__index__())) for s, c in value)
+        except (TypeError, ValueError, AttributeError):
+            raise ProgramError("", f"{value!r}", "pairs [step, count]") from None
+        if any(c < 1 for _, c in pairs):
+            raise ProgramError("", f"{[list(p) for p in pairs]}", "counts of at least 1")
+        return pairs
+
+    def encode(self, value: tuple[tuple[int, int], ...]) -> list[list[int]]:
+        return [list(p) for p in value]
+
+    decode = check
+
+    def text(self, value: tuple[tuple[int, int], ...]) -> str:
+        return "[" + ";".join(f"{s},{c}" for s, c in value) + "]"
+
+    def parse(self, text: str) -> tuple[tuple[int, int], ...]:
+        if not re.fullmatch(r"\[(-?\d+,\d+(;-?\d+,\d+)*)?\]", text):
+            raise ProgramError("", f"{text!r}", "[step,count;step,count]")
+        return self.check([tuple(map(int, p.split(","))) for p in text[1:-1].split(";") if p])
+
+
+@attrs.frozen
+class Axes:
+    """Axis numbers: one, or several."""
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        try:
+            return (int(value.__index__()),) if hasattr(value, "__index__") else tuple(int(a.__index__()) for a in value)
+        except (TypeError, AttributeError):
+            raise ProgramError("", f"{value!r}", "an axis or a list of axes") from None
+
+    def encode(self, value: tuple[int, ...]) -> list[int]:
+        return list(value)
+
+    decode = check
+
+    def text(self, value: tuple[int, ...]) -> str:
+        return ",".join(map(str, value))
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        return self.check([_number(a) for a in text.split(",")])
+
+
+@attrs.frozen
+class Maybe:
+    """Another kind, or nothing."""
+
+    kind: Any
+
+    @property
+    def writes(self) -> bool:
+        return bool(getattr(self.kind, "writes", False))
+
+    def check(self, value: Any) -> Any:
+        return None if value is None else self.kind.check(value)
+
+    def encode(self, value: Any) -> Any:
+        return None if value is None else self.kind.encode(value)
+
+    def decode(self, raw: Any) -> Any:
+        return None if raw is None else self.kind.decode(raw)
+
+    def text(self, value: Any) -> str:
+        return "none" if value is None else self.kind.text(value)
+
+    def parse(self, text: str) -> Any:
+        return None if text == "none" else self.kind.parse(text)
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise ProgramError("", f"{text!r}", "a number") from None
+
+
+def one_of(table: Mapping[str, Any] | tuple[str, ...]) -> Choice:
+    """A Choice between plain names."""
+    names = tuple(table)
+
+    def look_up(value: Any) -> str:
+        name = getattr(value, "name", value)
+        if name not in names:
+            raise ProgramError("", f"{value!r}", f"one of {', '.join(names)}")
+        return str(name)
+
+    return Choice(names, look_up)
+
+
+ALU = Choice(tuple(ALU_OPS), lambda v: alu_op(v).name)
+ACT = Choice(tuple(ACT_FNS), lambda v: act_fn(v).name)
+READ, WRITE = Operand(), Operand(writes=True)
+
+
+def of(kind: Any, default: Any = attrs.NOTHING) -> Any:
+    """Declare an instruction field of a kind; `default` makes it optional."""
+    return attrs.field(default=default, metadata={"kind": kind})

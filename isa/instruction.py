@@ -1,0 +1,253 @@
+"""The Instruction base class, what an instruction asks of the hardware, and the registry every other module reads."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import attrs
+import numpy as np
+
+from .dtypes import DType
+from .errors import ProgramError
+from .view import View
+
+C = TypeVar("C", bound="type[Instruction]")
+
+
+class Engine(enum.IntEnum):
+    """A NeuronCore instruction queue. The order is the architectural tie-break."""
+
+    TENSOR = 0
+    VECTOR = 1
+    SCALAR = 2
+    GPSIMD = 3
+    SYNC = 4
+
+    @property
+    def label(self) -> str:
+        """As real traces print it."""
+        return ("Tensor", "Vector", "Scalar", "GpSimd", "Sync")[self]
+
+
+COMPUTE = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
+
+
+@attrs.frozen(slots=True, cache_hash=True)
+class Work:
+    """What one instruction asks of the hardware, in units that no chip changes.
+
+    `kind` names the row of the engine's cost table in the chip file. `elements` is counted per partition, of the
+    longest operand streamed.
+    """
+
+    kind: str
+    elements: int = 0
+    psum_read: bool = False
+    psum_write: bool = False
+    sixteen_bit: bool = False  # every streamed operand has at most 16 bits (the fast modes' condition)
+    contiguous: bool = True  # every streamed operand is contiguous in the partition
+    vectors: int = 0  # [P, 1] operands fetched through a pointer
+    columns: int = 0  # stationary columns (TensorEngine)
+    macs: int = 0
+    flops: int = 0
+    transpose: bool = False
+
+
+class Target(Protocol):
+    """What `expand` may ask of the chip and the program it expands for."""
+
+    def feature(self, name: str) -> Any:
+        """The chip's value for a dotted name."""
+
+    def identity(self, dtype: DType) -> View:
+        """An SBUF view [128, 128] of the identity matrix, loaded once per program."""
+
+    def hbm_kind(self, tensor: str) -> str:
+        """"input", "output", "constant" or "internal"."""
+
+
+@attrs.frozen(kw_only=True)
+class Instruction:
+    """Base of every instruction and call: subclasses declare operands, meaning and work; nothing else is generic code."""
+
+    mnemonic: ClassVar[str]
+    engines: ClassVar[tuple[Engine, ...]]  # where it may run; the first is the default
+    source: ClassVar[str]
+    machine: ClassVar[bool] = True  # False: a call that `expand` must turn into machine instructions
+
+    @property
+    def opcode(self) -> str:
+        """The name a hardware trace shows."""
+        return self.mnemonic.upper()
+
+    @cached_property
+    def views(self) -> tuple[tuple[str, View, bool], ...]:
+        """(field name, view, is written) of every tensor operand, in field order."""
+        found = []
+        for name, kind in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, View):
+                found.append((name, value, bool(getattr(kind, "writes", False))))
+        return tuple(found)
+
+    @cached_property
+    def reads(self) -> tuple[View, ...]:
+        """Views whose bytes the result depends on, an accumulating destination included."""
+        return tuple(v for _, v, w in self.views if not w) + (self.writes if self.accumulates() else ())
+
+    @cached_property
+    def writes(self) -> tuple[View, ...]:
+        """Views whose bytes the instruction writes."""
+        return tuple(v for _, v, w in self.views if w)
+
+    def accumulates(self) -> bool:
+        """True if the destination is added to instead of overwritten."""
+        return False
+
+    def check(self) -> None:
+        """Raise ProgramError where operands do not fit together on any chip."""
+
+    def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        """The machine instructions of a call on the chosen engine, in queue order; itself if it is one."""
+        return (self,)
+
+    def default_engine(self, target: Target) -> Engine:
+        """The queue chosen when the user names none."""
+        return self.engines[0]
+
+    def work(self) -> Work:
+        """What it asks of the hardware."""
+        raise NotImplementedError(type(self).__name__)
+
+    def table(self) -> str | None:
+        """The activation function whose table must be resident, if any (ScalarEngine)."""
+        return None
+
+    def signals(self) -> bool:
+        """True if automatic programs raise the engine's semaphore when it completes (lowering rule B14)."""
+        return True
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        """Results by name of the written field, unrounded, from operands by name of the read field.
+
+        Arrays have the shape of their view, [partitions, free...]. `state` holds the engine's registers between
+        instructions. An accumulating instruction returns the addend: the caller adds it to the destination.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def require(self, holds: bool, found: str, required: str) -> None:
+        """Raise ProgramError naming this instruction unless `holds`."""
+        if not holds:
+            raise ProgramError(self.mnemonic, found, required, self.source)
+
+    def same_shape(self, first: str, second: str, free_only: bool = False) -> None:
+        """Require two operands to have the same partitions and the same number of free elements."""
+        a, b = getattr(self, first), getattr(self, second)
+        if not free_only:
+            self.require(
+                a.partitions == b.partitions,
+                f"{second} has {b.partitions} partitions, {first} has {a.partitions}",
+                "they must match",
+            )
+        self.require(
+            a.elements == b.elements,
+            f"{second} has {b.elements} elements per partition, {first} has {a.elements}",
+            "they must match",
+        )
+
+    def attributes(self) -> str:
+        """Opcode-specific words of the operand text of a hardware trace, before the tensors."""
+        return ""
+
+    def __str__(self) -> str:
+        parts = (f"{n}={k.text(getattr(self, n))}" for n, k in fields_of(type(self)).items())
+        return " ".join((self.mnemonic, *parts))
+
+
+REGISTRY: dict[str, type[Instruction]] = {}
+_FIELDS: dict[type[Instruction], dict[str, Any]] = {}
+
+
+def fields_of(cls: type[Instruction]) -> dict[str, Any]:
+    """The declared fields of an instruction class: name to kind, in order."""
+    return _FIELDS[cls]
+
+
+def instruction(*engines: Engine, source: str, machine: bool = True, mnemonic: str = "") -> Callable[[C], C]:
+    """Register a class as an instruction. The one decorator a new instruction needs."""
+
+    def register(cls: C) -> C:
+        name = mnemonic or re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        if name in REGISTRY:
+            raise ValueError(f"mnemonic {name} of {cls.__name__} is taken by {REGISTRY[name].__name__}")
+        made: C = attrs.frozen(kw_only=True, slots=True, cache_hash=True, repr=False, str=False, field_transformer=_checked)(cls)
+        made.mnemonic, made.engines, made.source, made.machine = name, engines, source, machine
+        _FIELDS[made] = {a.name: a.metadata["kind"] for a in attrs.fields(made)}
+        REGISTRY[name] = made
+        return made
+
+    return register
+
+
+def _checked(cls: type, fields: list[Any]) -> list[Any]:
+    """Give every field its kind's check as converter, with the name of the field in the error."""
+    return [f.evolve(converter=_Check(f.name, f.metadata["kind"].check)) for f in fields]
+
+
+@attrs.frozen
+class _Check:
+    name: str
+    check: Callable[[Any], Any]
+
+    def __call__(self, value: Any) -> Any:
+        try:
+            return self.check(value)
+        except ProgramError as e:
+            raise e.at(self.name) from None
+
+
+@attrs.frozen(slots=True)
+class Wait:
+    """Do not issue before the semaphore reaches the value."""
+
+    semaphore: int
+    value: int
+
+
+class When(enum.IntEnum):
+    """The moment an update fires: inputs begin to be read, or the result is complete."""
+
+    READ = 0
+    COMPLETE = 1
+
+
+class UpdateOp(enum.IntEnum):
+    ADD = 0
+    SUB = 1
+    SET = 2
+
+
+@attrs.frozen(slots=True)
+class Update:
+    """What an instruction does to a semaphore, and when."""
+
+    semaphore: int
+    op: UpdateOp
+    value: int
+    when: When = When.COMPLETE
+
+
+@attrs.define(slots=True)
+class Step:
+    """An instruction in a queue, with its synchronisation and the user's line it came from."""
+
+    instruction: Instruction
+    engine: Engine
+    waits: tuple[Wait, ...] = ()
+    updates: tuple[Update, ...] = ()
+    line: str = ""  # "file.py:41"
+    call: int = -1  # index of the call it was expanded from; -1: inserted by nc-sim or read from a trace

@@ -1,0 +1,125 @@
+"""ScalarEngine: activation functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .fields import ACT, READ, WRITE, Maybe, Scalar, of, one_of
+from .instruction import Engine, Instruction, Target, Work, instruction
+from .ops import act_fn
+from .vector import _Elementwise, per_partition, streamed
+from .view import View
+
+REDUCE_CMDS = one_of(("idle", "reset", "reduce", "reset_reduce"))
+
+
+@instruction(Engine.SCALAR, source="trn2 hardware traces, ACTIVATE")
+class Activate(_Elementwise):
+    """dst = op(data * scale + bias), in float32; may add the row sums to the engine's accumulator."""
+
+    dst: View = of(WRITE)
+    op: str = of(ACT)
+    data: View = of(READ)
+    bias: Any = of(Maybe(Scalar()), None)
+    scale: Any = of(Scalar(), 1.0)
+    reduce_cmd: str = of(REDUCE_CMDS, "idle")
+
+    def work(self) -> Work:
+        kind = "identity" if self.op in ("copy", "identity") else "function"
+        vectors = sum(isinstance(v, View) for v in (self.bias, self.scale))
+        return streamed(kind, self.dst, self.data, vectors=vectors, flops=self.dst.size)
+
+    def table(self) -> str | None:
+        return self.op
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        x = operands["data"].astype(np.float32)
+        scale = per_partition(operands.get("scale", self.scale), x.ndim)
+        bias = per_partition(operands.get("bias", 0.0 if self.bias is None else self.bias), x.ndim)
+        with np.errstate(all="ignore"):
+            out = act_fn(self.op).function(x * np.asarray(scale, np.float32) + np.asarray(bias, np.float32))
+            if self.reduce_cmd in ("reset", "reset_reduce"):
+                state["accumulator"] = np.zeros(x.shape[0], np.float32)
+            if self.reduce_cmd in ("reduce", "reset_reduce"):
+                state["accumulator"] = state["accumulator"] + out.reshape(x.shape[0], -1).sum(axis=1, dtype=np.float32)
+        return {"dst": out.reshape(self.dst.shape)}
+
+    def attributes(self) -> str:
+        scale = "PTR" if isinstance(self.scale, View) else f"{float(self.scale):f}"
+        return f"{act_fn(self.op).trace_name} scale={scale} accumulator_cmd={self.reduce_cmd.upper()}"
+
+
+@instruction(Engine.SCALAR, source="nki.isa.activation: reading reduce_regs is an extra instruction", mnemonic="act_read_accumulator")
+class ReadAccumulator(_Elementwise):
+    """dst[P, 1] = the row sums in the engine's accumulator."""
+
+    dst: View = of(WRITE)
+
+    def work(self) -> Work:
+        return streamed("read_accumulator", self.dst)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        return {"dst": state["accumulator"].reshape(self.dst.shape)}
+
+
+@instruction(Engine.SCALAR, source="trn2 hardware traces, ACT_TABLE_LOAD", mnemonic="act_table_load")
+class TableLoad(Instruction):
+    """Make the table set of an activation function resident."""
+
+    function: str = of(ACT)
+
+    def work(self) -> Work:
+        return Work(kind="table_load")
+
+    def signals(self) -> bool:
+        return False
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        return {}
+
+    def attributes(self) -> str:
+        return f"function={act_fn(self.function).trace_name}"
+
+
+@instruction(Engine.SCALAR, source="nki.isa.activation", machine=False)
+class Activation(_Elementwise):
+    """dst = op(data * scale + bias); with `reduce_op` and `reduce_res`, also the sum over the free axes.
+
+    `scale` and `bias` are numbers or [P, 1] views; arithmetic is float32. Reading the sums out is a second instruction.
+    """
+
+    dst: View = of(WRITE)
+    op: str = of(ACT)
+    data: View = of(READ)
+    bias: Any = of(Maybe(Scalar()), None)
+    scale: Any = of(Scalar(), 1.0)
+    reduce_op: str | None = of(Maybe(one_of(("add",))), None)
+    reduce_res: View | None = of(Maybe(WRITE), None)
+    reduce_cmd: str = of(REDUCE_CMDS, "idle")
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data")
+        for name in ("bias", "scale"):
+            v = getattr(self, name)
+            if isinstance(v, View):
+                self.require(v.partitions == self.data.partitions, f"{name} has {v.partitions} partitions, data has {self.data.partitions}", "they must match")
+        if isinstance(self.scale, View):
+            self.require(self.scale.dtype.name == "float32", f"scale is {self.scale.dtype.name}", "a float32 vector")
+        if isinstance(self.bias, View):
+            self.require(self.bias.dtype.name != "tfloat32", "bias is tfloat32", "any other type")
+        reducing = self.reduce_cmd in ("reduce", "reset_reduce") or self.reduce_res is not None
+        self.require(not reducing or self.reduce_op is not None, "a reduction without reduce_op", "reduce_op=add")
+        if self.reduce_res is not None:
+            self.require(self.reduce_res.partitions == self.data.partitions and self.reduce_res.elements == 1, f"reduce_res is {list(self.reduce_res.shape)}", f"[{self.data.partitions}, 1]")
+
+    def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        cmd = self.reduce_cmd
+        if self.reduce_res is not None and cmd == "idle":
+            cmd = "reset_reduce"  # as nki.isa.activation_reduce: the result holds this instruction's sums only
+        yield Activate(dst=self.dst, op=self.op, data=self.data, bias=self.bias, scale=self.scale, reduce_cmd=cmd)
+        if self.reduce_res is not None:
+            yield ReadAccumulator(dst=self.reduce_res)

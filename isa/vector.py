@@ -1,0 +1,255 @@
+"""Elementwise and reducing instructions: VectorEngine first, some of them on ScalarEngine or GpSimdEngine too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .fields import ALU, READ, WRITE, Axes, Flag, Maybe, Scalar, of
+from .instruction import Engine, Instruction, Work, instruction
+from .ops import alu_op, apply, reduce
+from .view import Memory, View
+
+
+def streamed(kind: str, *views: View, vectors: int = 0, flops: int = 0) -> Work:
+    """The Work of an instruction that streams these views (destination first) through an engine."""
+    dst, *sources = views
+    return Work(
+        kind=kind,
+        elements=max(v.elements for v in views),
+        psum_read=any(v.memory is Memory.PSUM for v in sources),
+        psum_write=dst.memory is Memory.PSUM,
+        sixteen_bit=all(v.dtype.itemsize <= 2 for v in views),
+        contiguous=all(v.contiguous for v in views),
+        vectors=vectors,
+        flops=flops or dst.size,
+    )
+
+
+def per_partition(value: np.ndarray | float, rank: int) -> np.ndarray | float:
+    """A [P, 1] operand shaped to broadcast over `rank` dimensions; numbers stay numbers."""
+    return value.reshape(-1, *(1,) * (rank - 1)) if isinstance(value, np.ndarray) else value
+
+
+class _Elementwise(Instruction):
+    """Shared rule: on-chip operands only."""
+
+    def on_chip(self) -> None:
+        for name, v, _ in self.views:
+            self.require(v.memory is not Memory.HBM, f"{name} is in HBM", "compute engines read and write SBUF and PSUM; use dma_copy")
+            self.require(v.size > 0, f"{name} has shape {list(v.shape)}", "at least one element")
+
+
+@instruction(Engine.VECTOR, Engine.GPSIMD, source="nki.isa.tensor_tensor")
+class TensorTensor(_Elementwise):
+    """dst = data1 <op> data2, elementwise."""
+
+    dst: View = of(WRITE)
+    data1: View = of(READ)
+    data2: View = of(READ)
+    op: str = of(ALU)
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data1")
+        self.same_shape("dst", "data2")
+        both = self.data1.memory is self.data2.memory is Memory.PSUM
+        self.require(not both, "data1 and data2 are both in PSUM", "at most one input may be in PSUM")
+        self.require(not alu_op(self.op).unary, f"op {self.op}", "a binary operator")
+
+    def work(self) -> Work:
+        return streamed("tensor_tensor", self.dst, self.data1, self.data2)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        a, b = operands["data1"], operands["data2"]
+        return {"dst": apply(self.op, a, b.reshape(a.shape)).reshape(self.dst.shape)}
+
+    def attributes(self) -> str:
+        return f"op={alu_op(self.op).trace_name}"
+
+
+@instruction(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, source="nki.isa.tensor_scalar")
+class TensorScalar(_Elementwise):
+    """dst = (data <op0> operand0) <op1> operand1; operands are numbers or [P, 1] views."""
+
+    dst: View = of(WRITE)
+    data: View = of(READ)
+    op0: str = of(ALU)
+    operand0: Any = of(Maybe(Scalar()), None)
+    reverse0: bool = of(Flag(), False)
+    op1: str | None = of(Maybe(ALU), None)
+    operand1: Any = of(Maybe(Scalar()), None)
+    reverse1: bool = of(Flag(), False)
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data")
+        _check_operand(self, "operand0", self.op0, self.operand0, self.data)
+        self.require(self.op1 is not None or self.operand1 is None, "operand1 without op1", "op1 and operand1 go together")
+        if self.op1 is not None:
+            _check_operand(self, "operand1", self.op1, self.operand1, self.data)
+            kinds = [alu_op(op).bitvec for op in (self.op0, self.op1)]
+            self.require(kinds[0] == kinds[1], f"op0={self.op0}, op1={self.op1}", "both bitvec or both arithmetic operators")
+
+    def work(self) -> Work:
+        vectors = sum(isinstance(v, View) for v in (self.operand0, self.operand1))
+        return streamed("tensor_scalar", self.dst, self.data, vectors=min(vectors, 1), flops=self.dst.size * (1 + (self.op1 is not None)))
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        x = operands["data"]
+        out = _scalar_step(x, self.op0, operands.get("operand0", self.operand0), self.reverse0)
+        if self.op1 is not None:
+            out = _scalar_step(out, self.op1, operands.get("operand1", self.operand1), self.reverse1)
+        return {"dst": out.reshape(self.dst.shape)}
+
+    def attributes(self) -> str:
+        names = [alu_op(op).trace_name if op else "BYPASS" for op in (self.op0, self.op1)]
+        kinds = ["PTR" if isinstance(v, View) else "INSTRUCTION" for v in (self.operand0, self.operand1)]
+        return f"ops={','.join(names)} imm_src={','.join(kinds)}"
+
+
+@instruction(Engine.VECTOR, source="nki.isa.scalar_tensor_tensor")
+class ScalarTensorTensor(_Elementwise):
+    """dst = (data <op0> operand0) <op1> operand1; operand0 is a number or [P, 1], operand1 a tensor."""
+
+    dst: View = of(WRITE)
+    data: View = of(READ)
+    op0: str = of(ALU)
+    operand0: Any = of(Scalar())
+    op1: str = of(ALU)
+    operand1: View = of(READ)
+    reverse0: bool = of(Flag(), False)
+    reverse1: bool = of(Flag(), False)
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data")
+        self.same_shape("dst", "operand1")
+        both = self.data.memory is self.operand1.memory is Memory.PSUM
+        self.require(not both, "data and operand1 are both in PSUM", "at most one of them may be in PSUM")
+        for name, op in (("op0", self.op0), ("op1", self.op1)):
+            self.require(not alu_op(op).bitvec, f"{name}={op}", "an arithmetic operator")
+        _check_operand(self, "operand0", self.op0, self.operand0, self.data)
+
+    def work(self) -> Work:
+        vectors = int(isinstance(self.operand0, View))
+        return streamed("scalar_tensor_tensor", self.dst, self.data, self.operand1, vectors=vectors, flops=2 * self.dst.size)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        x, y = operands["data"], operands["operand1"]
+        first = _scalar_step(x, self.op0, operands.get("operand0", self.operand0), self.reverse0)
+        y = y.reshape(first.shape)
+        a, b = (y, first) if self.reverse1 else (first, y)
+        return {"dst": apply(self.op1, a, b).reshape(self.dst.shape)}
+
+    def attributes(self) -> str:
+        return f"ops={alu_op(self.op0).trace_name},{alu_op(self.op1).trace_name}"
+
+
+@instruction(Engine.VECTOR, source="nki.isa.tensor_reduce", mnemonic="tensor_reduce")
+class TensorReduce(_Elementwise):
+    """dst = the reduction of data over its last free axes; `axis` counts as in data.shape."""
+
+    dst: View = of(WRITE)
+    op: str = of(ALU)
+    data: View = of(READ)
+    axis: tuple[int, ...] = of(Axes())
+    negate: bool = of(Flag(), False)
+
+    def check(self) -> None:
+        self.on_chip()
+        op, rank = alu_op(self.op), len(self.data.shape)
+        self.require(op.reduces, f"op {self.op}", "an operator that reduces")
+        axes = self.axis
+        self.require(bool(axes) and axes == tuple(range(axes[0], rank)) and axes[0] >= 1, f"axis {list(axes)} of shape {list(self.data.shape)}", "the last free axes, in order; axis 0 is the partition")
+        kept = int(np.prod(self.data.shape[1 : axes[0]], dtype=np.int64))
+        self.require(self.dst.partitions == self.data.partitions, f"dst has {self.dst.partitions} partitions, data has {self.data.partitions}", "they must match")
+        self.require(self.dst.elements == kept, f"dst has {self.dst.elements} elements per partition", f"{kept} remain after reducing axes {list(axes)}")
+        self.require(not (self.negate and op.bitvec), f"negate with {self.op}", "an arithmetic operator")
+
+    def work(self) -> Work:
+        return streamed("tensor_reduce", self.dst, self.data, flops=self.data.size)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        out = reduce(self.op, operands["data"], self.axis)
+        return {"dst": (-out if self.negate else out).reshape(self.dst.shape)}
+
+    def attributes(self) -> str:
+        return f"op={alu_op(self.op).trace_name} dim={'XYZW'[: len(self.axis)]}" + (" negated=1" if self.negate else "")
+
+
+@instruction(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, source="nki.isa.tensor_copy")
+class TensorCopy(_Elementwise):
+    """dst = src, converted to dst's type. A trace shows COPY where the types agree, CAST where they differ."""
+
+    dst: View = of(WRITE)
+    src: View = of(READ)
+
+    @property
+    def opcode(self) -> str:
+        return "COPY" if self.dst.dtype == self.src.dtype else "CAST"
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "src")
+
+    def work(self) -> Work:
+        return streamed("copy", self.dst, self.src)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        return {"dst": operands["src"].reshape(self.dst.shape)}
+
+
+@instruction(Engine.VECTOR, source="nki.isa.reciprocal")
+class Reciprocal(_Elementwise):
+    """dst = 1 / data."""
+
+    dst: View = of(WRITE)
+    data: View = of(READ)
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data")
+
+    def work(self) -> Work:
+        return streamed("reciprocal", self.dst, self.data)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        with np.errstate(all="ignore"):
+            return {"dst": (np.float32(1) / operands["data"].astype(np.float32)).reshape(self.dst.shape)}
+
+
+@instruction(Engine.VECTOR, Engine.GPSIMD, source="nki.isa.memset")
+class Memset(_Elementwise):
+    """dst = value everywhere."""
+
+    dst: View = of(WRITE)
+    value: Any = of(Scalar())
+
+    def check(self) -> None:
+        self.on_chip()
+        self.require(not isinstance(self.value, View), "value is a view", "a number")
+
+    def work(self) -> Work:
+        return streamed("memset", self.dst)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        kind = np.float32 if self.dst.dtype.kind == "float" else np.int64
+        return {"dst": np.full(self.dst.shape, self.value, kind)}
+
+
+def _check_operand(i: Instruction, name: str, op: str, operand: Any, data: View) -> None:
+    unary = alu_op(op).unary
+    i.require(not unary or operand is None or operand == 0, f"{name}={operand} with unary {op}", "None or 0")
+    i.require(unary or operand is not None, f"no {name} for {op}", "a number or a [P, 1] view")
+    if isinstance(operand, View):
+        i.require(operand.partitions == data.partitions, f"{name} has {operand.partitions} partitions, data has {data.partitions}", "they must match")
+
+
+def _scalar_step(x: np.ndarray, op: str, operand: Any, reverse: bool) -> np.ndarray:
+    if alu_op(op).unary:
+        return apply(op, x, None)
+    y = per_partition(operand, x.ndim)
+    return apply(op, y, x) if reverse else apply(op, x, y)

@@ -1,0 +1,287 @@
+"""Views: strided windows of one memory, the operands of every instruction."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from typing import Any
+
+import attrs
+import numpy as np
+
+from .dtypes import DTYPES, DType
+from .dtypes import dtype as as_dtype
+from .errors import ProgramError
+
+
+class Memory(enum.IntEnum):
+    """Where bytes live. On-chip memories have partitions; HBM is linear."""
+
+    HBM = 0
+    SBUF = 1
+    PSUM = 2
+
+
+ON_CHIP = (Memory.SBUF, Memory.PSUM)
+MAX_FREE_DIMS = 4  # "free-dim access pattern: up to 4-D" (NeuronCore architecture guides)
+MAX_HBM_DIMS = 6  # descriptors are generated, so HBM patterns are bounded only by what a DMA program can loop over
+
+
+@attrs.frozen(slots=True, cache_hash=True, repr=False)
+class View:
+    """`partitions` rows of a strided pattern in one memory.
+
+    `offset` counts bytes from the start of `tensor`, inside each partition (SBUF, PSUM) or linearly (HBM). An empty
+    `tensor` makes the offset absolute, as in a recorded trace. `strides` (in elements) and `counts` describe the free
+    dimensions, outermost first; HBM has no partitions (0) and keeps every dimension in the pattern.
+    """
+
+    tensor: str
+    memory: Memory
+    dtype: DType
+    partition: int
+    partitions: int
+    offset: int
+    strides: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[partitions, free...] on chip, the pattern's counts in HBM."""
+        return self.counts if self.memory is Memory.HBM else (self.partitions, *self.counts)
+
+    @property
+    def elements(self) -> int:
+        """Elements per partition; of the whole view in HBM."""
+        return math.prod(self.counts)
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole view."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the view's elements take, over all partitions."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First byte touched and one past the last, relative to the tensor, per partition (linear in HBM)."""
+        low = high = 0
+        for stride, count in zip(self.strides, self.counts, strict=True):
+            reach = stride * (count - 1)
+            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+        size = self.dtype.itemsize
+        return self.offset + low * size, self.offset + (high + 1) * size
+
+    @property
+    def dense(self) -> bool:
+        """True if the bytes of `extent` are exactly the bytes of the elements (in any order)."""
+        low, high = self.extent
+        return high - low == self.elements * self.dtype.itemsize and self._injective()
+
+    @property
+    def contiguous(self) -> bool:
+        """True if consecutive elements are neighbours in memory, in order."""
+        return self.run() == self.elements
+
+    def run(self) -> int:
+        """Elements of the longest tail of the pattern that lies contiguously in memory."""
+        length = 1
+        for stride, count in zip(reversed(self.strides), reversed(self.counts), strict=True):
+            if count == 1:
+                continue
+            if stride != length:
+                break
+            length *= count
+        return length
+
+    def _injective(self) -> bool:
+        """True if no element is visited twice."""
+        reach = 1
+        for stride, count in sorted((abs(s), c) for s, c in zip(self.strides, self.counts, strict=True) if c > 1):
+            if stride < reach:
+                return False
+            reach = stride * (count - 1) + reach
+        return True
+
+    def __getitem__(self, key: Any) -> View:
+        """A slice, as numpy slices: integers drop a free dimension, `...` and steps work; the partition stays."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if sum(k is Ellipsis for k in keys) > 1:
+            raise ProgramError(str(self), "two ellipses in one index", "at most one is allowed")
+        dims = len(self.shape)
+        if Ellipsis not in keys:
+            keys.append(Ellipsis)
+        at = keys.index(Ellipsis)
+        missing = dims - (len(keys) - 1)
+        if missing < 0:
+            raise ProgramError(str(self), f"{len(keys) - 1} indices", f"a view of shape {list(self.shape)} takes at most {dims}")
+        keys[at : at + 1] = [slice(None)] * missing
+        view = self
+        if self.memory is not Memory.HBM:
+            first, count, step = _bounds(self, 0, keys.pop(0), self.partitions)
+            if count is None:
+                raise ProgramError(
+                    str(self), "an integer index on the partition dimension", f"write t[{first}:{first + 1}] to keep the dimension"
+                )
+            if step != 1:
+                raise ProgramError(str(self), f"partition step {step}", "partitions are contiguous: step must be 1", "NeuronCore architecture guide")
+            view = attrs.evolve(view, partition=self.partition + first, partitions=count)
+        offset, strides, counts = view.offset, [], []
+        for axis, (k, stride, size) in enumerate(zip(keys, view.strides, view.counts, strict=True)):
+            first, count, step = _bounds(self, axis + dims - len(view.counts), k, size)
+            offset += first * stride * view.dtype.itemsize
+            if count is not None:
+                strides.append(stride * step)
+                counts.append(count)
+        return attrs.evolve(view, offset=offset, strides=tuple(strides), counts=tuple(counts))
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> View:
+        """The same elements under another shape; the partition dimension stays, and no copy is made."""
+        dims = [int(d) for s in shape for d in (s if isinstance(s, tuple | list) else (s,))]
+        if self.memory is not Memory.HBM:
+            if not dims or dims[0] != self.partitions:
+                raise ProgramError(str(self), f"reshape to {dims}", f"the partition dimension must stay {self.partitions}")
+            dims = dims[1:]
+        if dims.count(-1) == 1 and math.prod(d for d in dims if d != -1) > 0:
+            dims[dims.index(-1)] = self.elements // math.prod(d for d in dims if d != -1)
+        if math.prod(dims) != self.elements or any(d < 0 for d in dims):
+            raise ProgramError(str(self), f"reshape to {dims}", f"{self.elements} elements must stay")
+        strides = _regroup(self.strides, self.counts, dims)
+        if strides is None:
+            raise ProgramError(str(self), f"reshape to {dims}", "strides of this view do not allow it without a copy")
+        return attrs.evolve(self, strides=strides, counts=tuple(dims))
+
+    def permute(self, *axes: int) -> View:
+        """The free dimensions in another order (`axes` count free dimensions; all dimensions in HBM)."""
+        if sorted(axes) != list(range(len(self.counts))):
+            raise ProgramError(str(self), f"axes {list(axes)}", f"a permutation of {list(range(len(self.counts)))}")
+        return attrs.evolve(
+            self, strides=tuple(self.strides[a] for a in axes), counts=tuple(self.counts[a] for a in axes)
+        )
+
+    def broadcast(self, axis: int, count: int) -> View:
+        """A dimension of size 1 read `count` times (stride 0); `axis` counts as in `shape`."""
+        free = axis if self.memory is Memory.HBM else axis - 1
+        if not 0 <= free < len(self.counts) or self.counts[free] != 1:
+            raise ProgramError(str(self), f"broadcast of axis {axis}", "a free axis of size 1")
+        strides, counts = list(self.strides), list(self.counts)
+        strides[free], counts[free] = 0, count
+        return attrs.evolve(self, strides=tuple(strides), counts=tuple(counts))
+
+    def ap(self, pattern: list[list[int]], offset: int = 0) -> View:
+        """An explicit access pattern [[stride, count], ...] in elements, the partition first on chip, as nki's `.ap`."""
+        dims = [(int(s), int(c)) for s, c in pattern]
+        view = attrs.evolve(self, offset=self.offset + offset * self.dtype.itemsize)
+        if self.memory is not Memory.HBM:
+            (_, partitions), *dims = dims
+            view = attrs.evolve(view, partitions=partitions)
+        return attrs.evolve(view, strides=tuple(s for s, _ in dims), counts=tuple(c for _, c in dims))
+
+    def with_dtype(self, dtype: Any) -> View:
+        """The same bytes read as another type of the same size."""
+        to = as_dtype(dtype)
+        if to.itemsize != self.dtype.itemsize:
+            raise ProgramError(str(self), f"a view as {to.name}", f"an element of {self.dtype.itemsize} bytes")
+        return attrs.evolve(self, dtype=to)
+
+    def overlaps(self, other: View, mine: int = 0, theirs: int = 0) -> bool:
+        """True if the two touch a common byte. `mine` and `theirs` are the addresses of their tensors."""
+        if self.memory is not other.memory or not self.size or not other.size:
+            return False
+        if self.memory is not Memory.HBM and (
+            self.partition >= other.partition + other.partitions or other.partition >= self.partition + self.partitions
+        ):
+            return False
+        (a0, a1), (b0, b1) = self.extent, other.extent
+        if a0 + mine >= b1 + theirs or b0 + theirs >= a1 + mine:
+            return False
+        if self.dense and other.dense:
+            return True
+        return bool(np.intersect1d(self.bytes_touched(mine), other.bytes_touched(theirs), assume_unique=True).size)
+
+    def bytes_touched(self, base: int = 0) -> np.ndarray:
+        """Addresses of every byte touched in one partition (or in HBM), sorted, without repeats."""
+        at = np.zeros(1, np.int64)
+        for stride, count in zip(self.strides, self.counts, strict=True):
+            at = (at[:, None] + np.arange(count, dtype=np.int64) * (stride * self.dtype.itemsize)).reshape(-1)
+        each = np.arange(self.dtype.itemsize, dtype=np.int64)
+        return np.unique(at[:, None] + (self.offset + base) + each)
+
+    def __str__(self) -> str:
+        strides, counts = ",".join(map(str, self.strides)), ",".join(map(str, self.counts))
+        body = f"{self.memory.name.lower()}:{self.tensor}+{self.offset:#x}:{self.dtype.name}[{strides}][{counts}]"
+        return body if self.memory is Memory.HBM else f"{body}@{self.partition}:{self.partition + self.partitions}"
+
+    __repr__ = __str__
+
+
+_TEXT = re.compile(
+    r"(?P<memory>hbm|sbuf|psum):(?P<tensor>[\w.$-]*)\+(?P<offset>0x[0-9a-f]+|-0x[0-9a-f]+):(?P<dtype>\w+)"
+    r"\[(?P<strides>[-\d,]*)\]\[(?P<counts>[\d,]*)\](?:@(?P<first>\d+):(?P<last>\d+))?"
+)
+
+
+def parse_view(text: str) -> View:
+    """The view that `str(view)` printed."""
+    m = _TEXT.fullmatch(text)
+    if m is None or m["dtype"] not in DTYPES or (m["first"] is None) != (m["memory"] == "hbm"):
+        raise ProgramError("", f"view {text!r}", "memory:tensor+0xOFFSET:dtype[strides][counts]@first:last")
+    strides, counts = (tuple(int(x) for x in m[g].split(",") if x) for g in ("strides", "counts"))
+    first, last = (int(m["first"]), int(m["last"])) if m["first"] is not None else (0, 0)
+    memory, offset = Memory[m["memory"].upper()], int(m["offset"], 16)
+    return View(m["tensor"], memory, DTYPES[m["dtype"]], first, last - first, offset, strides, counts)
+
+
+def whole(tensor: str, memory: Memory, shape: tuple[int, ...], dtype: DType, partition: int = 0) -> View:
+    """The view of a whole tensor, laid out row-major."""
+    free = shape if memory is Memory.HBM else shape[1:]
+    strides = tuple(math.prod(free[i + 1 :]) for i in range(len(free)))
+    return View(tensor, memory, dtype, partition, 0 if memory is Memory.HBM else shape[0], 0, strides, tuple(free))
+
+
+def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None, int]:
+    """First index, count (None: a single element) and step of one key, checked against the size."""
+    if isinstance(key, slice):
+        try:
+            start, stop, step = key.indices(size)
+        except (TypeError, ValueError) as e:
+            raise ProgramError(str(view), f"index {key} on axis {axis}", f"integer bounds and a non-zero step: {e}") from None
+        for bound in (key.start, key.stop):
+            if bound is not None and not -size <= bound <= size:
+                raise ProgramError(str(view), f"index {bound} on axis {axis}", f"0 to {size}: a slice past the end is an error here")
+        count = len(range(start, stop, step))
+        return (start if count else 0), count, step
+    try:
+        index = int(key.__index__())
+    except AttributeError:
+        raise ProgramError(str(view), f"index {key!r} on axis {axis}", "an integer, a slice or ...") from None
+    if not -size <= index < size:
+        raise ProgramError(str(view), f"index {index} on axis {axis}", f"-{size} to {size - 1}")
+    return index % size, None, 1
+
+
+def _regroup(strides: tuple[int, ...], counts: tuple[int, ...], dims: list[int]) -> tuple[int, ...] | None:
+    """Strides of `dims` over the same elements, or None if one would need two strides."""
+    if 0 in counts:
+        return tuple(1 for _ in dims)
+    source = [(s, c) for s, c in zip(strides, counts, strict=True) if c != 1]
+    out: list[int] = []
+    for d in reversed(dims):
+        if d == 1:
+            out.append(1)
+            continue
+        stride, count = source.pop()
+        out.append(stride)
+        while d > count:  # merge the next outer dimension, if it continues this one
+            if d % count or not source or source[-1][0] != stride * count:
+                return None
+            count *= source.pop()[1]
+        if count % d:
+            return None
+        if count > d:
+            source.append((stride * d, count // d))
+    return tuple(reversed(out))

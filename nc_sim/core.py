@@ -1,0 +1,408 @@
+"""The reference timing model: SimPy processes for the streams, servers for the DMA engines. It is the specification.
+
+The rule of time: in each tick, first everything that ends, then everything that begins, both in (stream, row) order; an
+update fired by a beginning is seen from the next tick. SimPy's event priorities carry that order in full, so results
+depend neither on insertion order nor on event ids:
+
+    END + row, update    a row finishes, an update reaches its semaphore
+    BEGIN + stream       a stream looks at its next row
+    BEGIN + transfer     a transfer arrives at its DMA engine
+    BEGIN + server       a DMA engine picks its next packet, after every arrival of the tick
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+import simpy
+
+from .isa.errors import Deadlock, InternalError
+from .probe import Probe, hooks
+from .table import Op, Rule, Table, Throttle, When
+from .timeline import Timeline
+
+END = 2  # SimPy keeps 0 and 1 for its own process events
+BEGIN = 1 << 60
+ROW = 16  # priorities per row: its finish, then its updates
+FOLLOW, LOAD, STREAM = int(Rule.FOLLOW), int(Rule.LOAD), int(Rule.STREAM)
+AT_START, AT_STREAMED = int(When.START), int(When.STREAMED)
+ADD, SUB = int(Op.ADD), int(Op.SUB)
+
+
+def run(table: Table, probes: Sequence[Probe] = (), env: simpy.Environment | None = None) -> Timeline:
+    """Run a lowered program to completion; Deadlock if it cannot."""
+    return _Run(table, tuple(probes), env or simpy.Environment()).run()
+
+
+class _Event(simpy.Event):
+    """A scheduled call; `done` carries its argument."""
+
+    def __init__(self, env: simpy.Environment, action: Callable[[Any], None] | None, argument: Any) -> None:
+        self.env = env
+        self.callbacks = [] if action is None else [action]  # type: ignore[list-item]
+        self._ok = True
+        self._value = argument
+
+
+class _Run:
+    def __init__(self, table: Table, probes: tuple[Probe, ...], env: simpy.Environment) -> None:
+        self.table, self.env = table, env
+        self.on_start, self.on_finish = hooks(probes, "started"), hooks(probes, "finished")
+        total = table.rows + table.transfers
+        self.ready, self.start, self.finish = ([-1] * total for _ in range(3))
+        self.value = [0] * table.semaphores
+        self.waiting: list[list[tuple[int, int, _Event]]] = [[] for _ in range(table.semaphores)]
+        self.at_row = table.stream_ptr[:-1].tolist()  # the row each stream has come to
+        self.gate = Gate(table.throttle)
+        # plain lists: indexing them is several times faster than indexing arrays
+        self.wait_ptr, self.update_ptr = table.wait_ptr.tolist(), table.update_ptr.tolist()
+        self.waits = list(zip(table.wait_semaphore.tolist(), table.wait_value.tolist(), strict=True))
+        self.updates = list(
+            zip(
+                *(c.tolist() for c in (table.update_semaphore, table.update_op, table.update_value, table.update_when)),
+                [table.delays[d].tolist() for d in table.update_delay.tolist()] if table.update_delay.size else [],
+                strict=True,
+            )
+        )
+        self.servers = [_Server(self, k) for k in range(table.servers)]
+        self.latest: dict[tuple[int, int], int] = {}  # (server, ring) -> last nominal arrival: rings stay in order
+        self.transfer = list(zip(table.server.tolist(), table.ring.tolist(), table.arrival.tolist(), strict=True))
+        self.first_transfer_priority = BEGIN + len(table.stream_names)
+        self.server_priority = self.first_transfer_priority + total
+
+    # ---- the event list
+
+    def at(self, delay: int, priority: int, action: Callable[[Any], None] | None, argument: Any = None) -> _Event:
+        """Schedule a call `delay` ticks from now; with no action, an event for a process to yield."""
+        event = _Event(self.env, action, argument)
+        self.env.schedule(event, priority, delay)  # type: ignore[arg-type]
+        return event
+
+    def run(self) -> Timeline:
+        for s in range(len(self.table.stream_names)):
+            if self.table.stream_ptr[s] < self.table.stream_ptr[s + 1]:
+                self.env.process(self.stream(s))
+        self.env.run()
+        self.check_complete()
+        end = max(self.finish, default=0)
+        columns = (np.array(c, np.int64) for c in (self.ready, self.start, self.finish))
+        return Timeline(*columns, gate=self.gate.history(end))
+
+    def check_complete(self) -> None:
+        stuck = [s for s, row in enumerate(self.at_row) if row < self.table.stream_ptr[s + 1]]
+        if not stuck:
+            if min(self.finish, default=0) < 0:
+                raise InternalError("core", "a row never finished though every stream ended", "all rows finish")
+            return
+        blocked = []
+        for s in stuck:
+            row = self.at_row[s]
+            lacking = self.lacking(row)
+            if lacking is None:
+                raise InternalError("core", f"stream {s} stopped at row {row} with its waits met", "only waits block")
+            semaphore, wanted = lacking
+            blocked.append((s, row, semaphore, wanted, self.value[semaphore]))
+        rows = int(sum(self.table.stream_ptr[s + 1] - self.at_row[s] for s in stuck))
+        raise Deadlock("", f"deadlock: {rows} rows cannot run", "every wait must be reached", blocked=blocked)
+
+    # ---- streams
+
+    def lacking(self, row: int) -> tuple[int, int] | None:
+        """The first wait of a row that is not met, if any."""
+        for k in range(self.wait_ptr[row], self.wait_ptr[row + 1]):
+            semaphore, wanted = self.waits[k]
+            if self.value[semaphore] < wanted:
+                return semaphore, wanted
+        return None
+
+    def stream(self, s: int) -> Generator[simpy.Event, Any, None]:
+        """One queue: in order, each row waiting for its semaphores, the next after the issue interval."""
+        table, env, priority = self.table, self.env, BEGIN + s
+        first, last = int(table.stream_ptr[s]), int(table.stream_ptr[s + 1])
+        cost, rule, work, fan = (c[first : last + 1].tolist() for c in (table.cost, table.rule, table.work, table.fan_ptr))
+        issues, latencies, loads = (c.tolist() for c in (table.cost_issue, table.cost_latency, table.cost_load))
+        followed = -(1 << 62)  # finish of the last row that another may follow
+        yield self.at(int(table.stream_start[s]), priority, None)
+        for k, row in enumerate(range(first, last)):
+            self.at_row[s] = row
+            self.ready[row] = now = env.now
+            while (lacking := self.lacking(row)) is not None:
+                semaphore, wanted = lacking
+                event = _Event(env, None, None)
+                self.waiting[semaphore].append((s, wanted, event))
+                yield event
+                now = env.now
+            self.start[row] = now
+            for hook in self.on_start:
+                hook(row, now)
+            state, streamed = 0, now
+            if rule[k] == FOLLOW:
+                state = int(now - followed < table.follow_window)
+            elif rule[k] == LOAD:
+                behind = int(now < self.gate.busy_until)
+                full, slow = loads[cost[k]][behind], loads[cost[k]][2 + behind]
+                streamed, gated = self.gate.load(now, full, slow)
+                state = 2 * gated + behind
+            elif rule[k] == STREAM:
+                streamed, gated = self.gate.stream(now, work[k])
+                state = 2 * gated
+            finish = streamed + latencies[cost[k]][state]
+            if rule[k] == FOLLOW:
+                followed = finish
+            if self.on_finish:
+                self.at(finish - now, END + row * ROW, self.finished, row)
+            self.fire(row, now, streamed, finish, state)
+            for t in range(fan[k], fan[k + 1]):
+                self.submit(t)
+            self.at_row[s] = row + 1
+            yield self.at(issues[cost[k]][state], priority, None)
+
+    def fire(self, row: int, now: int, streamed: int, finish: int, state: int) -> None:
+        """Record a row's finish, and schedule its updates."""
+        self.finish[row] = finish
+        for k in range(self.update_ptr[row], self.update_ptr[row + 1]):
+            update = self.updates[k]
+            when = update[3]
+            base = now if when == AT_START else streamed if when == AT_STREAMED else finish
+            self.at(base + update[4][state] - now, END + row * ROW + 1 + k - self.update_ptr[row], self.update, update)
+
+    def finished(self, event: Any) -> None:
+        for hook in self.on_finish:
+            hook(event._value, self.env.now)
+
+    def update(self, event: Any) -> None:
+        """Apply an update, and wake the streams whose wait it meets; they look again when the tick's ends are done."""
+        semaphore, op, amount = event._value[:3]
+        if op == ADD:
+            self.value[semaphore] += amount
+        elif op == SUB:
+            self.value[semaphore] -= amount
+        else:
+            self.value[semaphore] = amount
+        if waiting := self.waiting[semaphore]:
+            reached = self.value[semaphore]
+            for s, wanted, wake in waiting:
+                if reached >= wanted:
+                    self.env.schedule(wake, BEGIN + s)  # type: ignore[arg-type]
+            self.waiting[semaphore] = [w for w in waiting if reached < w[1]]
+
+    # ---- transfers
+
+    def submit(self, t: int) -> None:
+        """A trigger started: its transfer reaches the DMA engine later, in the order of the ring."""
+        server, ring, delay = self.transfer[t]
+        row = self.table.rows + t
+        arrival = self.env.now + delay
+        if server < 0:
+            self.at(delay, self.first_transfer_priority + row, self.pass_freely, t)
+            return
+        arrival = max(arrival, self.latest.get((server, ring), 0))
+        self.latest[server, ring] = arrival
+        self.at(arrival - self.env.now, self.first_transfer_priority + row, self.servers[server].arrive, t)
+
+    def pass_freely(self, event: Any) -> None:
+        """A transfer of given length that meets no DMA engine (its time comes from a measurement)."""
+        t, now = event._value, self.env.now
+        row = self.table.rows + t
+        self.ready[row] = self.start[row] = now
+        for hook in self.on_start:
+            hook(row, now)
+        finish = now + int(self.table.packet[t])
+        if self.on_finish:
+            self.at(finish - now, END + row * ROW, self.finished, row)
+        self.fire(row, now, finish, finish, 0)
+
+
+class _Server:
+    """One DMA engine: one packet at a time, in-order rings, round robin between them packet by packet.
+
+    While only one ring has work, its packets are passed in one event ("lump"); a transfer that arrives on another ring
+    meanwhile breaks the lump at the packet boundary, so that the result is the same as packet by packet.
+    """
+
+    def __init__(self, run: _Run, index: int) -> None:
+        self.run, self.table, self.index = run, run.table, index
+        self.queue: list[deque[int]] = [deque() for _ in range(run.table.rings)]
+        self.sent: dict[int, int] = {}  # packets of a queued transfer that were started
+        self.extra: dict[int, int] = {}  # stall added to a queued transfer's first packet
+        self.held: dict[int, int] = {}  # ring -> tick until which a delayed transfer keeps its successors back
+        self.last_load: dict[int, int] = {}  # ring -> finish of its last load
+        self.turn = 0  # the ring to look at first
+        self.active = False  # a packet is under way, or the next pick is scheduled
+        self.lump: tuple[int, int, int] | None = None  # (transfer, start, packets sent before)
+        self.round = 0  # invalidates the scheduled end of a broken lump
+
+    def arrive(self, event: Any) -> None:
+        """A transfer's descriptors are here. A load that meets a busy engine, or a ring just used, comes again later."""
+        t, now, table = event._value, self.run.env.now, self.table
+        ring, row = int(table.ring[t]), table.rows + t
+        again = self.run.ready[row] >= 0
+        if not again:
+            self.run.ready[row] = now
+            self.extra[t] = int(table.first[t])
+            held = self.held.get(ring, -1)
+            if held > now:
+                self.postpone(t, ring, held + 1)
+                return
+            if table.load[t] and not any(self.sent[other] == 0 for other in self.queue[ring]):
+                recent = now - self.last_load.get(ring, -(1 << 62)) < table.recent
+                if recent or any(self.queue):
+                    self.extra[t] += int(table.busy_stall[t])
+                    if table.busy_delay[t]:
+                        self.postpone(t, ring, now + int(table.busy_delay[t]))
+                        return
+        self.queue[ring].append(t)
+        self.sent[t] = 0
+        if not self.active:
+            self.active = True
+            self.pick_in(0)
+        elif self.lump is not None and int(table.ring[self.lump[0]]) != ring:
+            self.break_lump(now)
+
+    def postpone(self, t: int, ring: int, tick: int) -> None:
+        self.held[ring] = tick
+        priority = self.run.first_transfer_priority + self.table.rows + t
+        self.run.at(tick - self.run.env.now, priority, self.arrive, t)
+
+    def pick_in(self, delay: int) -> None:
+        self.run.at(delay, self.run.server_priority + self.index, self.pick)
+
+    def pick(self, _: Any) -> None:
+        """Send the next packet of the next ring that has one."""
+        rings, table, now = self.table.rings, self.table, self.run.env.now
+        ring = next(r % rings for r in range(self.turn, self.turn + rings) if self.queue[r % rings])
+        self.turn = (ring + 1) % rings
+        t = self.queue[ring][0]
+        sent, packets = self.sent[t], int(table.packets[t])
+        if sent == 0 and self.run.start[table.rows + t] < 0:
+            self.run.start[table.rows + t] = now
+            for hook in self.run.on_start:
+                hook(table.rows + t, now)
+        if sum(map(bool, self.queue)) == 1:
+            self.lump = (t, now, sent)
+            self.sent[t] = packets if packets else 1
+            length = (packets - sent) * int(table.packet[t]) + (self.extra[t] if sent == 0 else 0) * bool(packets)
+            self.finish_in(length + int(table.last[t]), t)
+        elif sent < packets:
+            self.sent[t] = sent + 1
+            self.pick_in(int(table.packet[t]) + (self.extra[t] if sent == 0 else 0))
+        else:
+            self.sent[t] = max(sent, 1)
+            self.finish_in(int(table.last[t]), t)
+
+    def finish_in(self, delay: int, t: int) -> None:
+        self.round += 1
+        self.run.at(delay, END + (self.table.rows + t) * ROW, self.complete, (t, self.round))
+
+    def break_lump(self, now: int) -> None:
+        """Go back to packet by packet: the current packet ends, then the rings take turns."""
+        assert self.lump is not None
+        t, began, before = self.lump
+        packets, packet = int(self.table.packets[t]), int(self.table.packet[t])
+        if before == packets:
+            return  # the semaphore packet is under way
+        first_end = began + packet + (self.extra[t] if before == 0 else 0)
+        gone = max(0, -((first_end - now) // packet))  # whole packets after the first that end by now, rounded up
+        end = first_end + gone * packet
+        if before + 1 + gone > packets:
+            return  # likewise
+        self.lump = None
+        self.round += 1
+        self.sent[t] = before + 1 + gone
+        self.pick_in(end - now)
+
+    def complete(self, event: Any) -> None:
+        """The semaphore packet is out."""
+        t, valid = event._value
+        if valid != self.round:
+            return
+        row, ring, now = self.table.rows + t, int(self.table.ring[t]), self.run.env.now
+        self.lump = None
+        self.queue[ring].popleft()
+        del self.sent[t], self.extra[t]
+        if self.table.load[t]:
+            self.last_load[ring] = now
+        for hook in self.run.on_finish:
+            hook(row, now)
+        self.run.fire(row, now, now, now, 0)
+        if any(self.queue):
+            self.pick_in(0)
+        else:
+            self.active = False
+
+
+class Gate:
+    """The array's throttle: free-running windows, each full or gated by what streamed in the one before."""
+
+    def __init__(self, throttle: Throttle) -> None:
+        self.t = throttle
+        self.is_gated = throttle.starts_gated and throttle.window > 0
+        self.edge = throttle.phase if throttle.phase > 0 else throttle.window
+        self.units = 0  # streamed since the last edge
+        self.busy_until = 0
+        self.changes: list[tuple[int, bool]] = [(0, self.is_gated)]
+
+    def gated(self, now: int) -> bool:
+        """The level at a beginning: an edge at `now` has been passed."""
+        self.advance(now)
+        if self.changes[-1][0] <= now:
+            return self.changes[-1][1]
+        return next(level for tick, level in reversed(self.changes) if tick <= now)
+
+    def advance(self, now: int) -> None:
+        """Pass every edge up to `now`."""
+        if self.t.window == 0:
+            return
+        if self.edge <= now:
+            self.pass_edge()
+        if self.edge <= now:  # nothing streamed since: every further window decides alike
+            self.pass_edge()
+        if self.edge <= now:
+            self.edge += ((now - self.edge) // self.t.window + 1) * self.t.window
+
+    def pass_edge(self) -> None:
+        gated = self.units < self.t.threshold
+        if gated != self.is_gated:
+            self.is_gated = gated
+            self.changes.append((self.edge, gated))
+        self.units, self.edge = 0, self.edge + self.t.window
+
+    def stream(self, now: int, work: int) -> tuple[int, bool]:
+        """Stream `work` units from `now`: the tick at which the last is in, and the level then."""
+        self.advance(now)
+        while True:
+            rate = self.t.gated if self.is_gated else self.t.full
+            room = (self.edge - now) * rate if self.t.window else work
+            if work <= room:
+                self.units += work
+                self.busy_until = now - (-work // rate)
+                return self.busy_until, self.is_gated
+            self.units += room
+            work -= room
+            now = self.edge
+            self.pass_edge()
+
+    def load(self, now: int, full: int, gated: int) -> tuple[int, bool]:
+        """Load weights, which takes `full` or `gated` ticks by level: the tick when they are in, and the level then.
+
+        A load that meets a change of level goes on in proportion. Loads do not count as use of the array, and no
+        product starts before they are in, so passing edges ahead of time decides nothing too early.
+        """
+        level = self.gated(now)
+        end = now + (gated if level else full)
+        while True:
+            self.advance(end - 1)
+            change = next((c for c in self.changes if now < c[0] < end), None) if self.changes[-1][0] > now else None
+            if change is None:
+                return end, level
+            now, new = change
+            before, after = (gated, full) if level else (full, gated)
+            end, level = now - (-(end - now) * after // before), new
+
+    def history(self, end: int) -> tuple[tuple[int, int], ...]:
+        """Level changes up to `end`: (tick, 1 full | 0 gated)."""
+        self.advance(end)
+        return tuple((tick, int(not gated)) for tick, gated in self.changes)

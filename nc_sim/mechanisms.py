@@ -1,0 +1,84 @@
+"""Mechanisms of the timing model by name, each with the overrides that switch it off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from .isa.errors import ProgramError
+from .schema import SCHEMA
+
+
+@attrs.frozen
+class Mechanism:
+    """One modelled detail: what it is, and the chip numbers that make it vanish."""
+
+    doc: str
+    off: Mapping[str, Any]
+
+
+def _all(ending: str, value: Any, start: str = "") -> dict[str, Any]:
+    keys = [k for k in SCHEMA if k.endswith(ending) and k.startswith(start)]
+    assert keys, (start, ending)
+    return dict.fromkeys(keys, value)
+
+
+_COMPLETION = {"dma.load_done_ns": 0, "dma.store_done_ns": 0}
+_BUSY = {**_all("busy_delay_ns", 0, "dma."), **_all("busy_stall_ratio", 0, "dma.")}
+MECHANISMS: dict[str, Mechanism] = {
+    "clock-gate": Mechanism("PE rate by free-running windows", {"tensor.gate.kind": "none"}),
+    "dma-start-latency": Mechanism(
+        "time from a trigger to its first packets",
+        {k: 0 for k in SCHEMA if k.startswith("dma.") and ("_first_ns" in k or "_stagger_ns" in k)},
+    ),
+    "dma-completion-latency": Mechanism("time from the last packet to the semaphore", _COMPLETION),
+    "dma-load-stalls": Mechanism("stalls at the first packet of loads", {**_all("load_stall_ns", 0, "dma."), **_BUSY}),
+    "dma-busy-penalty": Mechanism("extra stall of loads that meet a busy engine", _BUSY),
+    "dma-row-overhead": Mechanism(
+        "fixed time per descriptor row", {"dma.row_ns": 0, "dma.small_load_row_ns": 0, "dma.small_store_row_ns": 0}
+    ),
+    "dma-store-ring-limit": Mechanism("triggers that stall behind unfinished stores", {"dma.store_ring_limit": 0}),
+    "hardware-descriptor-generation": Mechanism(
+        "sequencer time of hardware triggers",
+        {f"dma.hardware.{k}": 0 for k in ("trigger_ns", "trigger_row_ns", "follow_ns", "gap_ns", "gap_scalar_ns")},
+    ),
+    "software-descriptor-generation": Mechanism(
+        "GpSimd time of software triggers", {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40}
+    ),
+    "semaphore-latency": Mechanism("time from a completion to the waiter", {"semaphore.latency_ns": 0}),
+    "event-semaphore": Mechanism(
+        "time of EVENT_SEMAPHORE and NOP",
+        {**_all("event_semaphore_ns", 0), **_all("event_semaphore_gap_ns", 0)},
+    ),
+    "issue-gap": Mechanism(
+        "gap between instructions of one engine",
+        {**_all("_gap_ns", 0, "scalar."), "vector.gap_ns": 0, "tensor.stream_gap_full_ns": 0, "tensor.stream_gap_gated_ns": 0},
+    ),
+    "fixed-latency": Mechanism(
+        "latency over streaming of Vector and Scalar", {**_all("_fixed_ns", 0, "scalar."), **_all("_fixed_ns", 0, "vector.")}
+    ),
+    "pe-result-latency": Mechanism(
+        "from the end of streaming to the result in PSUM",
+        {"tensor.result_latency_full_ns": 0, "tensor.result_latency_gated_ns": 0},
+    ),
+    "weight-load": Mechanism("time to load stationary operands", {k: 0 for k in SCHEMA if ".load_idle" in k or ".load_behind" in k}),
+    "table-load": Mechanism("loading activation tables", {"scalar.table_load_ns": 0}),
+    "vector-fast-modes": Mechanism(
+        "two-fold and four-fold VectorEngine rates", {**_all("sbuf_ratio", 1, "vector."), **_all("sixteen_bit_ratio", 1, "vector.")}
+    ),
+    "pointer-operand": Mechanism("added time of [P, 1] operands", {"vector.pointer_ns": 0, "scalar.pointer_ns": 0}),
+    "run-ahead": Mechanism("sequencers that run ahead of their engine", _all("queue_depth", 1)),
+    "minimum-interval": Mechanism("least time between two products", {"tensor.min_interval_cycles": 0}),
+}
+
+
+def without(names: Iterable[str]) -> dict[str, Any]:
+    """The overrides that switch the named mechanisms off."""
+    out: dict[str, Any] = {}
+    for name in names:
+        if name not in MECHANISMS:
+            raise ProgramError("without", f"{name!r}", f"one of {', '.join(MECHANISMS)}")
+        out.update(MECHANISMS[name].off)
+    return out

@@ -1,0 +1,171 @@
+"""The keys every chip file has: one row each, with its unit and what it means. Names end in their unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import attrs
+
+from .isa.errors import ChipError
+
+
+@attrs.frozen
+class Entry:
+    """One key: the kind of its value, and what it says."""
+
+    kind: str  # "number" (>= 0, exact), "count" (whole, >= 0), "flag", "word:a|b|c", "sets"
+    doc: str
+
+    def convert(self, raw: Any, where: str) -> Any:
+        """The value in exact form, or ChipError."""
+        if self.kind == "number":
+            return _fraction(raw, where)
+        if self.kind == "count":
+            value = _fraction(raw, where)
+            if value.denominator != 1:
+                raise ChipError(where, f"{raw}", "a whole number")
+            return int(value)
+        if self.kind == "flag":
+            text = str(raw).lower()
+            if text not in ("true", "false"):
+                raise ChipError(where, f"{raw!r}", "true or false")
+            return text == "true"
+        if self.kind == "sets":
+            if not isinstance(raw, list) or not all(isinstance(s, list) and all(isinstance(n, str) for n in s) for s in raw):
+                raise ChipError(where, f"{raw!r}", "a list of lists of names")
+            return tuple(tuple(s) for s in raw)
+        words = self.kind.removeprefix("word:").split("|")
+        if raw not in words:
+            raise ChipError(where, f"{raw!r}", f"one of {', '.join(words)}")
+        return str(raw)
+
+
+def _fraction(raw: Any, where: str) -> Fraction:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str | Decimal | Fraction):
+        raise ChipError(where, f"{raw!r}", "a number of at least 0")
+    try:
+        value = Fraction(str(raw))
+    except (ValueError, ZeroDivisionError):
+        raise ChipError(where, f"{raw!r}", "a number of at least 0") from None
+    if value < 0:
+        raise ChipError(where, f"{raw}", "a number of at least 0")
+    return value
+
+
+def _rows() -> Iterator[tuple[str, str, str]]:
+    engines = ("tensor", "vector", "scalar", "gpsimd", "sync")
+    for e in engines:
+        yield f"clock.{e}_mhz", "count", f"clock of the {e} engine; sync is the core's base clock"
+    yield "memory.partitions", "count", "partitions of SBUF and PSUM"
+    yield "memory.partition_quadrant", "count", "operands start on a multiple of this partition"
+    yield "memory.sbuf_partition_bytes", "count", "SBUF bytes in one partition"
+    yield "memory.sbuf_reserved_low_bytes", "count", "bytes at the bottom of each SBUF partition kept for descriptor generation"
+    yield "memory.sbuf_reserved_high_bytes", "count", "bytes at the top of each SBUF partition kept by the runtime"
+    yield "memory.psum_partition_bytes", "count", "PSUM bytes in one partition"
+    yield "memory.psum_bank_bytes", "count", "bytes of one PSUM bank in a partition: the largest matmul destination"
+    yield "memory.hbm_bytes", "count", "HBM bytes a core can address"
+    yield "memory.hbm_bytes_per_ns", "number", "bandwidth of the HBM stack a core uses"
+    yield "memory.sbuf_max_elements", "count", "most elements per partition of one SBUF operand"
+    yield "memory.psum_max_elements", "count", "most elements per partition of one PSUM operand"
+    yield "types.e4m3_max", "count", "largest finite float8_e4m3: 240 or 448"
+    for e in engines:
+        yield f"sequencer.{e}.release_ns", "number", "when the engine's queue is released, after Sync"
+        yield f"sequencer.{e}.event_semaphore_ns", "number", "duration of EVENT_SEMAPHORE and NOP"
+        yield f"sequencer.{e}.event_semaphore_gap_ns", "number", "from their end to the next instruction"
+    for e in engines[:4]:
+        yield f"sequencer.{e}.queue_depth", "count", "instructions handed over and not started, at most"
+        yield f"sequencer.{e}.handover_ns", "number", "from dispatch to the earliest start on the engine"
+    yield "sequencer.dispatch_ns", "number", "from handing one instruction over to looking at the next"
+    yield "semaphore.latency_ns", "number", "from a completion to a waiting sequencer's dispatch"
+
+    yield "tensor.transpose_mode", "flag", "the array has a bit-exact transpose mode"
+    yield "tensor.fp32_passes", "count", "LDWEIGHTS/MATMUL pairs of one fp32 product"
+    yield "tensor.min_interval_cycles", "count", "cycles between the starts of two products, at least"
+    yield "tensor.next_load_ns", "number", "from the start of streaming to the next weight load"
+    yield "tensor.load_to_matmul_ns", "number", "from a weight load's start to its MATMUL's earliest start"
+    yield "tensor.loaded_to_stream_ns", "number", "from weights loaded to streaming"
+    for kind in ("bf16", "fp32", "bf16_transpose", "fp32_transpose"):
+        yield f"tensor.{kind}.cycles_per_row", "number", "cycles to stream one moving row in one pass"
+        for rate in ("full", "gated"):
+            yield f"tensor.{kind}.load_idle_{rate}_ns", "number", "loading 128 columns, array idle"
+            yield f"tensor.{kind}.load_behind_{rate}_ns", "number", "loading 128 columns behind a running product"
+            yield f"tensor.{kind}.load_shown_{rate}_ns", "number", "duration a profile shows for LDWEIGHTS of 128 columns"
+    for rate in ("full", "gated"):
+        yield f"tensor.result_latency_{rate}_ns", "number", "from the end of streaming to the result in PSUM"
+        yield f"tensor.stream_gap_{rate}_ns", "number", "from the end of one product's streaming to the next MATMUL"
+    yield "tensor.gate.kind", "word:windows|none", "how the PE's rate depends on its recent use"
+    yield "tensor.gate.window_cycles", "count", "length of a window, in cycles of the base clock"
+    yield "tensor.gate.threshold", "number", "share of a window's full-rate cycles that must stream to run the next at full rate"
+    yield "tensor.gate.ratio", "number", "rate in a gated window over the full rate"
+    yield "tensor.gate.initial", "word:gated|full", "state before the first edge"
+
+    yield "scalar.cycles_per_element", "number", "cycles to stream one element"
+    for kind in ("function", "identity", "copy"):
+        for memory in ("psum", "sbuf"):
+            yield f"scalar.{kind}.{memory}_fixed_ns", "number", f"latency over streaming, {memory.upper()} source"
+            yield f"scalar.{kind}.{memory}_gap_ns", "number", f"issue gap over streaming, {memory.upper()} source"
+    yield "scalar.read_accumulator_ns", "number", "reading the accumulator out"
+    yield "scalar.pointer_ns", "number", "added for a [P, 1] scale or bias"
+    yield "scalar.table_load_ns", "number", "loading an activation table"
+    yield "scalar.table_sets", "sets", "functions whose tables are resident together; the first set needs no load, a function in no set has its own"
+
+    yield "vector.gap_ns", "number", "issue gap over streaming"
+    yield "vector.pointer_ns", "number", "added to latency and gap for a [P, 1] operand"
+    for kind in ("copy", "tensor_scalar", "tensor_tensor", "scalar_tensor_tensor", "tensor_reduce", "reciprocal", "memset", "transpose"):
+        yield f"vector.{kind}.cycles_per_element", "number", "cycles to stream one element at the base rate"
+        yield f"vector.{kind}.sbuf_ratio", "number", "time per element when all operands are in SBUF, over the base"
+        yield f"vector.{kind}.sixteen_bit_ratio", "number", "the same when they are also contiguous and at most 16 bits wide"
+        yield f"vector.{kind}.sbuf_fixed_ns", "number", "latency over streaming, all operands in SBUF"
+        yield f"vector.{kind}.psum_fixed_ns", "number", "latency over streaming, a PSUM operand"
+
+    for kind in ("iota", "affine_select", "copy", "tensor_scalar", "tensor_tensor", "memset"):
+        yield f"gpsimd.{kind}.cycles_per_element", "number", "cycles per element"
+        yield f"gpsimd.{kind}.fixed_ns", "number", "latency over streaming; the next instruction starts after it"
+
+    yield "dma.engines", "count", "DMA engines a core uses"
+    yield "dma.partitions_per_engine", "count", "SBUF partitions one engine serves; 0 spreads rows evenly"
+    yield "dma.row_ns", "number", "fixed time of one descriptor row on an engine"
+    yield "dma.load_bytes_per_ns", "number", "rate of one engine, loads"
+    yield "dma.store_bytes_per_ns", "number", "rate of one engine, stores above the small size"
+    yield "dma.small_row_bytes", "count", "rows up to this size use the small-row numbers"
+    yield "dma.small_load_row_ns", "number", "fixed time of a small row, loads"
+    yield "dma.small_store_row_ns", "number", "fixed time of a small row, stores"
+    yield "dma.small_store_bytes_per_ns", "number", "rate of small rows, stores"
+    yield "dma.max_row_bytes", "count", "a longer row is cut into descriptors of this size"
+    yield "dma.semaphore_packet_ns", "number", "the packet that raises the semaphore, one per engine"
+    yield "dma.load_done_ns", "number", "from an engine's last packet to its semaphore increment, loads"
+    yield "dma.store_done_ns", "number", "the same, stores"
+    yield "dma.store_ring_limit", "count", "unfinished stores in a hardware ring that stall the next trigger; 0 is no limit"
+    yield "dma.store_ring_gap_ns", "number", "from the oldest store's completion to the end of a stalled trigger"
+    yield "dma.recent_load_ns", "number", "a load that arrives this soon after its ring's last load meets a busy ring"
+    yield "dma.hardware.available", "flag", "descriptors can be generated by hardware blocks"
+    yield "dma.software.interval_ns", "number", "GpSimd time per software-generated DMA"
+    yield "dma.software.latency_ns", "number", "from dispatch to the visible trigger"
+    yield "dma.software.shown_ns", "number", "duration a profile shows for the visible trigger"
+    for mode in ("hardware", "static"):
+        yield f"dma.{mode}.trigger_ns", "number", "sequencer time of a trigger"
+        yield f"dma.{mode}.trigger_row_ns", "number", "added per descriptor row"
+        yield f"dma.{mode}.follow_ns", "number", "added when it closely follows another trigger"
+        yield f"dma.{mode}.gap_ns", "number", "from a trigger's end to the next instruction, queues other than ScalarEngine's"
+        yield f"dma.{mode}.gap_scalar_ns", "number", "the same, ScalarEngine's queue"
+    yield "dma.follow_window_ns", "number", "how soon after another trigger's end counts as following it"
+    for mode in ("hardware", "software", "static"):
+        yield f"dma.{mode}.load_first_ns", "number", "from the trigger to the first engine's first packet, loads"
+        yield f"dma.{mode}.load_first_ns_per_kib", "number", "added per KiB on an engine"
+        yield f"dma.{mode}.load_stagger_ns", "number", "between engines' first packets, loads"
+        yield f"dma.{mode}.load_stagger_ns_per_kib", "number", "added per KiB on an engine"
+        yield f"dma.{mode}.store_first_ns", "number", "from the trigger to the first engine's first packet, stores"
+        yield f"dma.{mode}.store_stagger_ns", "number", "between engines' first packets, stores"
+        yield f"dma.{mode}.load_stall_ns", "number", "added to the first packet of every load"
+        yield f"dma.{mode}.busy_delay_ns", "number", "a load that arrives at a busy engine comes again so much later"
+        yield f"dma.{mode}.busy_stall_ratio", "number", "and its first packet takes this share of its transfer time longer"
+
+    yield "program.prologue_ns", "number", "what a profile counts before the body"
+    yield "program.epilogue_ns", "number", "what a profile counts after the body"
+    yield "program.benchmark_ns", "number", "what the benchmark harness adds to the body"
+
+
+SCHEMA: dict[str, Entry] = {key: Entry(kind, doc) for key, kind, doc in _rows()}

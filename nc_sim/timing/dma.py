@@ -1,0 +1,109 @@
+"""DMA: what a trigger costs its queue, and how its rows pass through the DMA engines.
+
+    first packet on engine k = trigger + first + k x stagger     (both grow with the KiB an engine moves, hardware loads)
+    row                      = row_ns + bytes / rate             one packet each; rows up to 512 B have their own numbers
+    completion               = end of the semaphore packet + done + semaphore latency
+
+Source: replay of trn2 instruction streams (docs/timing.md, DMA).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import attrs
+
+from ..chip import Reader
+from ..isa import Engine, Memory
+from ..isa.dma import DmaDirect2d
+from .cost import Cost
+
+
+@attrs.frozen(slots=True)
+class Share:
+    """One DMA engine's part of a transfer, in ticks and packets."""
+
+    engine: int
+    arrival: int
+    packets: int
+    packet: int
+    first: int
+    last: int
+    load: bool
+    busy_delay: int
+    busy_stall: int
+
+
+def trigger(dma: DmaDirect2d, engine: Engine, rows: int, chip: Reader) -> Cost:
+    """A hardware or static trigger on its queue; state 1: it follows another trigger."""
+    c, mode = chip.chip, f"dma.{dma.generation}"
+    busy = chip(f"{mode}.trigger_ns") + chip(f"{mode}.trigger_row_ns") * rows
+    gap = chip(f"{mode}.gap_scalar_ns" if engine is Engine.SCALAR else f"{mode}.gap_ns")
+    alone, following = c.ticks(busy), c.ticks(busy + chip(f"{mode}.follow_ns"))
+    gaps = c.ticks(gap)
+    latency = (max(alone, 1), max(following, 1)) * 2
+    issue = (max(alone + gaps, 1), max(following + gaps, 1)) * 2
+    return Cost(issue, latency)
+
+
+def rows_by_engine(dma: DmaDirect2d, chip: Reader) -> tuple[list[int], int]:
+    """Descriptor rows on each DMA engine, and the bytes of one row."""
+    engines, served, longest = chip("dma.engines"), chip("dma.partitions_per_engine"), chip("dma.max_row_bytes")
+    size = dma.row_bytes
+    pieces = -(-size // longest)
+    rows = dma.dst.size // dma.row_elements * pieces
+    side = next((v for v in (dma.dst, dma.src) if v.memory is Memory.SBUF), None)
+    if side is None or not served:
+        spread = engines if side is None else min(engines, side.partitions)
+        counts = [rows // spread + (k < rows % spread) if k < spread else 0 for k in range(engines)]
+    else:
+        counts = [0] * engines
+        for p in range(side.partition, side.partition + side.partitions):
+            counts[min(p // served, engines - 1)] += 1
+        counts = [n * (rows // side.partitions) for n in counts]
+    return counts, -(-size // pieces)
+
+
+def shares(dma: DmaDirect2d, chip: Reader) -> list[Share]:
+    """Every DMA engine's part; engines without rows still send their semaphore packet."""
+    c, mode, load = chip.chip, f"dma.{dma.generation}", dma.load
+    counts, size = rows_by_engine(dma, chip)
+    packet = row_ticks(size, load, chip)
+    verb = "load" if load else "store"
+    first, stagger = chip(f"{mode}.{verb}_first_ns"), chip(f"{mode}.{verb}_stagger_ns")
+    stall = c.ticks(chip(f"{mode}.load_stall_ns")) if load else 0
+    last = max(1, c.ticks(chip("dma.semaphore_packet_ns")))
+    out = []
+    for k, n in enumerate(counts):
+        kib = Fraction(n * size, 1024)
+        start, step = first, stagger
+        if load:
+            start += chip(f"{mode}.load_first_ns_per_kib") * kib
+            step += chip(f"{mode}.load_stagger_ns_per_kib") * kib
+        busy = chip(f"{mode}.busy_stall_ratio") if load else Fraction(0)
+        out.append(
+            Share(
+                engine=k, arrival=max(1, c.ticks(start + k * step)), packets=n, packet=packet, first=stall if n else 0,
+                last=last, load=load, busy_delay=c.ticks(chip(f"{mode}.busy_delay_ns")) if load else 0,
+                busy_stall=int(busy * n * packet + Fraction(1, 2)) if load else 0,
+            )  # fmt: skip
+        )
+    return out
+
+
+def row_ticks(size: int, load: bool, chip: Reader) -> int:
+    """One descriptor row on an engine."""
+    small = size <= chip("dma.small_row_bytes")
+    if load:
+        fixed, rate = chip("dma.small_load_row_ns" if small else "dma.row_ns"), chip("dma.load_bytes_per_ns")
+    elif small:
+        fixed, rate = chip("dma.small_store_row_ns"), chip("dma.small_store_bytes_per_ns")
+    else:
+        fixed, rate = chip("dma.row_ns"), chip("dma.store_bytes_per_ns")
+    return max(1, chip.chip.ticks(fixed + Fraction(size) / rate))
+
+
+def done_ticks(dma: DmaDirect2d, chip: Reader) -> int:
+    """From an engine's semaphore packet to the waiting sequencer's dispatch."""
+    done = chip("dma.load_done_ns" if dma.load else "dma.store_done_ns")
+    return chip.chip.ticks(done + chip("semaphore.latency_ns"))

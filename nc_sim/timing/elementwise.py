@@ -1,0 +1,75 @@
+"""VectorEngine, ScalarEngine and GpSimdEngine: fixed latency plus streaming, and an issue gap.
+
+    duration   = fixed + elements x time per element
+    next start >= start + elements x time per element + gap
+
+Source: replay of trn2 instruction streams (docs/timing.md, Elementwise engines).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ..chip import Reader
+from ..isa import Engine, Work
+from ..isa.errors import Unspecified
+from .cost import Cost, same
+
+
+def cost(work: Work, engine: Engine, chip: Reader) -> Cost:
+    """The cost of one instruction on an elementwise engine."""
+    if engine is Engine.VECTOR:
+        return vector(work, chip)
+    if engine is Engine.SCALAR:
+        return scalar(work, chip)
+    return gpsimd(work, chip)
+
+
+def vector(work: Work, chip: Reader) -> Cost:
+    """Fixed latency by memory; two-fold and four-fold rates apply only when every operand is in SBUF."""
+    kind = _kind("vector", work.kind, chip)
+    psum = work.psum_read or work.psum_write
+    fixed, gap = chip(f"{kind}.{'psum' if psum else 'sbuf'}_fixed_ns"), chip("vector.gap_ns")
+    rate = chip(f"{kind}.cycles_per_element")
+    if not psum:
+        fast = work.sixteen_bit and work.contiguous
+        rate *= chip(f"{kind}.sixteen_bit_ratio") if fast else chip(f"{kind}.sbuf_ratio")
+    if work.vectors:
+        fixed, gap = fixed + chip("vector.pointer_ns"), gap + chip("vector.pointer_ns")
+    return _streamed(work, Engine.VECTOR, rate, fixed, gap, chip)
+
+
+def scalar(work: Work, chip: Reader) -> Cost:
+    """Activation functions, copies, and the two instructions without a stream."""
+    if work.kind == "table_load":
+        ticks = chip.chip.ticks(chip("scalar.table_load_ns"))
+        return same(ticks, ticks)
+    if work.kind == "read_accumulator":
+        ticks = chip.chip.ticks(chip("scalar.read_accumulator_ns"))
+        return same(ticks, ticks)
+    kind = "copy" if work.kind in ("copy", "tensor_scalar") else work.kind
+    memory = "psum" if work.psum_read else "sbuf"
+    kind = _kind("scalar", kind, chip, f".{memory}_fixed_ns")
+    extra = chip("scalar.pointer_ns") if work.vectors else Fraction(0)
+    fixed, gap = chip(f"{kind}.{memory}_fixed_ns") + extra, chip(f"{kind}.{memory}_gap_ns") + extra
+    return _streamed(work, Engine.SCALAR, chip("scalar.cycles_per_element"), fixed, gap, chip)
+
+
+def gpsimd(work: Work, chip: Reader) -> Cost:
+    """No overlap between instructions is documented, so the next starts when one ends."""
+    kind = _kind("gpsimd", work.kind, chip)
+    fixed = chip(f"{kind}.fixed_ns")
+    return _streamed(work, Engine.GPSIMD, chip(f"{kind}.cycles_per_element"), fixed, fixed, chip)
+
+
+def _streamed(work: Work, engine: Engine, cycles: Fraction, fixed: Fraction, gap: Fraction, chip: Reader) -> Cost:
+    c = chip.chip
+    stream = work.elements * cycles * c.cycle_ticks(engine) / c.ticks_per_ns
+    return same(c.ticks(stream + gap), c.ticks(stream + fixed))
+
+
+def _kind(engine: str, kind: str, chip: Reader, probe: str = ".cycles_per_element") -> str:
+    key = f"{engine}.{kind}"
+    if f"{key}{probe}" not in chip.chip.numbers:
+        raise Unspecified(engine, f"no cost for {kind!r} on {chip.chip.name}", "an instruction the chip file has a cost for")
+    return key

@@ -1,0 +1,421 @@
+"""Hardware profiles in CSV form as machine instructions with their measured times.
+
+The kernel body is what the user's program contributed; the rest is the runtime's preamble and postamble, or the other
+physical core. Grammar and rules: docs/traces.md, Reading hardware profiles.
+"""
+
+from __future__ import annotations
+
+import collections
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from ..isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When
+from ..isa.control import EventSemaphore, Nop
+from ..isa.dma import DmaDirect2d
+from ..isa.errors import NcSimError, ProgramError, Unimplemented
+from ..isa.ops import ACT_FNS, ALU_OPS
+from ..isa.scalar import Activate, TableLoad
+from ..isa.tensor import LoadWeights, Matmul
+from ..isa.vector import Reciprocal, TensorCopy, TensorReduce, TensorScalar
+
+ENGINES = {"TensorMatrix": Engine.TENSOR, **{e.label: e for e in Engine}}
+PSUM_BASE = 0x2000000
+PARTITION_STRIDE = 0x40000
+SBUF_APERTURE = 0x802000000000
+RUNTIME = {
+    "SET_ORDERING_MODE", "EVENT_SEMAPHORE", "EVENT_SEMAPHORE_RANGE_CLEAR", "NOTIFY", "COMPARE_BRANCH", "DRAIN", "WRITE",
+    "NOP", "TENSOR_LOAD", "TENSOR_STORE", "MODIFY_POOL_CONFIG", "MOVE", "ALU_OP",
+}  # fmt: skip
+COLUMNS = ("timestamp_ns", "duration_ns", "engine", "opcode", "operands", "pc")
+
+_TYPES = {t.trace_name: t for t in DTYPES.values()}
+_ALU = {op.trace_name: name for name, op in ALU_OPS.items()}
+_ACT = {fn.trace_name: name for name, fn in ACT_FNS.items()}
+_OPERAND = re.compile(r"(?<![\w])(\w+)=(?:(\w+)@)?0x([0-9a-f]+)(?:\[([-\d,]+)\]\[([\d,]+)\])?(?=\s|$)")
+_WAIT = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?>=(\d+)")
+_UPDATE = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?(\+\+|--|\+=\d+|-=\d+|=\d+)@(complete|read)")
+_SEMAPHORE = re.compile(r"(?<!\$)S\[(\d+)\]")
+_SHAPE = re.compile(r"(?<![\w*])(\d+)\*(\d+)(?![\w*])")
+
+
+@attrs.frozen
+class Measured:
+    """What the profile says of one instruction, in ns of the profile."""
+
+    start_ns: int
+    duration_ns: int
+    opcode: str
+    operands: str
+    pc: int
+
+
+@attrs.frozen
+class Profile:
+    """A kernel body as a program, beside its measurement."""
+
+    name: str
+    steps: tuple[Step, ...]
+    measured: tuple[Measured, ...]  # one per step
+    semaphore_names: Mapping[int, str]
+    origin_ns: int  # release of Sync: time zero
+    gate_phase_ns: float | None  # of an edge against time zero, where the profile tells
+    gate_source: str
+
+
+def read(path: Path) -> Profile:
+    """The kernel body of `NAME.instr.csv`; ProgramError names file and line of anything it cannot use."""
+    rows = list(_rows(path))
+    body = [(line, r) for line, r in rows if _in_body(f"{path.name}:{line}", r)]
+    if not body:
+        raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
+    queues: dict[Engine, list[tuple[int, dict[str, str]]]] = collections.defaultdict(list)
+    for line, r in body:
+        queues[ENGINES[r["engine"]]].append((line, r))
+    for queue in queues.values():
+        queue.sort(key=lambda x: int(x[1]["pc"]))  # timestamp order is not program order
+    names: dict[int, str] = {}
+    steps, measured = [], []
+    for engine, line, r in _merged(queues):
+        step, m = _step(f"{path.name}:{line}", engine, r, names)
+        steps.append(step)
+        measured.append(m)
+    origin = next((m.start_ns for s, m in zip(steps, measured, strict=True) if s.engine is Engine.SYNC), None)
+    if origin is None:
+        raise ProgramError(str(path), "no instruction on Sync", "one: its release is time zero")
+    name = path.name.removesuffix(".csv").removesuffix(".instr")
+    phase, source = _gate_phase(path, name, origin, [r for _, r in rows])
+    return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise ProgramError(str(path), f"cannot be read: {e.strerror}", "a profile's NAME.instr.csv") from None
+    except UnicodeDecodeError:
+        raise ProgramError(str(path), "not UTF-8 text", "a profile's NAME.instr.csv") from None
+    reader = csv.DictReader(text.splitlines())
+    missing = [c for c in COLUMNS if c not in (reader.fieldnames or ())]
+    if missing:
+        raise ProgramError(f"{path}:1", f"no column {missing[0]!r}", f"columns {', '.join(COLUMNS)}")
+    try:
+        for row in reader:
+            line = reader.line_num
+            for column in COLUMNS:
+                if row[column] is None:
+                    raise ProgramError(f"{path}:{line}", f"no value for {column!r}", "a complete row; is the file cut off?")
+            for column in ("timestamp_ns", "duration_ns", "pc"):
+                if not row[column].isdigit():
+                    raise ProgramError(f"{path}:{line}", f"{column} is {row[column]!r}", "a whole number of at least 0")
+            if row["engine"] not in ENGINES:
+                raise ProgramError(f"{path}:{line}", f"engine {row['engine']!r}", f"one of {', '.join(ENGINES)}")
+            yield line, row
+    except csv.Error as e:
+        raise ProgramError(f"{path}:{reader.line_num}", f"not CSV: {e}", "a profile's NAME.instr.csv") from None
+
+
+def _in_body(where: str, row: Mapping[str, str]) -> bool:
+    opcode = row["opcode"]
+    if opcode in _BUILD and opcode not in RUNTIME:
+        return True
+    uses = _SEMAPHORE.search(row["operands"]) is not None
+    if opcode in ("EVENT_SEMAPHORE", "NOP"):
+        return uses
+    if opcode in RUNTIME:
+        return False
+    raise Unimplemented(where, f"opcode {opcode}", f"one of {', '.join(sorted({*_BUILD, *RUNTIME}))}")
+
+
+def _merged(queues: Mapping[Engine, list[tuple[int, dict[str, str]]]]) -> Iterator[tuple[Engine, int, dict[str, str]]]:
+    """Every queue in program order, interleaved by measured start for reading."""
+    at = dict.fromkeys(sorted(queues), 0)
+    while at:
+        engine = min(at, key=lambda e: (int(queues[e][at[e]][1]["timestamp_ns"]), e))
+        line, row = queues[engine][at[engine]]
+        yield engine, line, row
+        at[engine] += 1
+        if at[engine] == len(queues[engine]):
+            del at[engine]
+
+
+def _step(where: str, engine: Engine, row: Mapping[str, str], names: dict[int, str]) -> tuple[Step, Measured]:
+    text, opcode = row["operands"], row["opcode"]
+    waits = tuple(Wait(int(s), int(v)) for s, _, v in _WAIT.findall(text))
+    updates = tuple(_update(*m) for m in _UPDATE.findall(text))
+    if len(_SEMAPHORE.findall(text)) != len(waits) + len(updates):
+        raise ProgramError(where, f"semaphore operands in {text!r}", "S[n]>=v, or S[n]++@complete and its kind")
+    for s, owner, _ in _WAIT.findall(text):
+        names.setdefault(int(s), f"S[{s}] ({owner})" if owner else f"S[{s}]")
+    for s, owner, *_ in _UPDATE.findall(text):
+        names.setdefault(int(s), f"S[{s}] ({owner})" if owner else f"S[{s}]")
+    try:
+        instruction = _BUILD[opcode](_Operands(text, row))
+        instruction.check()
+    except NcSimError as e:
+        raise e.at(f"{where} {opcode}") from None
+    if isinstance(instruction, DmaDirect2d):
+        semaphore, count = (_word(text, w, where) for w in ("semaphore", "sem_increment"))
+        updates = (*updates, Update(semaphore, UpdateOp.ADD, count))
+        names.setdefault(semaphore, f"S[{semaphore}]")
+    m = Measured(int(row["timestamp_ns"]), int(row["duration_ns"]), opcode, text.strip(), int(row["pc"]))
+    return Step(instruction, engine, waits, updates, where), m
+
+
+def _update(semaphore: str, _owner: str, op: str, when: str) -> Update:
+    kinds = {"++": (UpdateOp.ADD, 1), "--": (UpdateOp.SUB, 1)}
+    kind, value = kinds.get(op, (UpdateOp.SET, 0))
+    if op[:2] in ("+=", "-="):
+        kind, value = (UpdateOp.ADD if op[0] == "+" else UpdateOp.SUB), int(op[2:])
+    elif op[0] == "=":
+        value = int(op[1:])
+    return Update(int(semaphore), kind, value, When.READ if when == "read" else When.COMPLETE)
+
+
+def _word(text: str, name: str, where: str = "") -> int:
+    m = re.search(rf"(?<!\w){name}=(0x[0-9a-f]+|-?\d+)", text)
+    if m is None:
+        raise ProgramError(where, f"no {name}= in {text!r}", "a DMA trigger's operands")
+    return int(m[1], 0)
+
+
+class _Operands:
+    """The operand text of one row, by name."""
+
+    def __init__(self, text: str, row: Mapping[str, str]) -> None:
+        self.text, self.row = text, row
+        self.found = {m[1]: m for m in _OPERAND.finditer(text)}
+        channels = re.search(r"channels=(\d+)", text)
+        shape = _SHAPE.search(text)
+        self.channels = int(channels[1]) if channels else int(shape[1]) if shape else 0
+        self.columns = int(shape[2]) if shape else 0
+
+    def view(self, name: str, partitions: int = 0, dtype: str = "") -> View:
+        """A tensor operand dtype@0xADDRESS[strides][counts], innermost dimension first in the text."""
+        m = self.found.get(name)
+        if m is None:
+            raise ProgramError("", f"no operand {name} in {self.text!r}", f"{name}=dtype@0xADDRESS[strides][counts]")
+        kind = m[2] or dtype
+        if kind not in _TYPES:
+            raise ProgramError("", f"element type {kind!r} of {name}", f"one of {', '.join(_TYPES)}")
+        strides, counts = (tuple(int(x) for x in reversed(g.split(","))) if g else () for g in (m[4], m[5]))
+        if len(strides) != len(counts):
+            raise ProgramError("", f"{name} has {len(strides)} strides and {len(counts)} counts", "as many of each")
+        address = int(m[3], 16)
+        memory = Memory.PSUM if address >= PSUM_BASE else Memory.SBUF
+        partition, offset = divmod(address - (PSUM_BASE if memory is Memory.PSUM else 0), PARTITION_STRIDE)
+        return View("", memory, _TYPES[kind], partition, partitions or self.channels, offset, strides, counts)
+
+    def flag(self, word: str) -> bool:
+        return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.text) is not None
+
+    def passes(self) -> str:
+        """LOW and HIGH of an fp32 product; a transpose takes one pass though it says LOW."""
+        if self.flag("fp32_mode=HIGH"):
+            return "high"
+        return "low" if self.flag("fp32_mode=LOW") and not self.flag("transpose_mode=ENABLED") else "single"
+
+    def immediate(self, position: int) -> View | float | None:
+        """imm=A,B with imm_src=PTR,INSTRUCTION: a [P, 1] vector by address, or a number."""
+        kinds = re.search(r"imm_src=(\w+),(\w+)", self.text)
+        values = re.search(r"(?<!\w)imm=([^\s,]+),([^\s,]+)", self.text)
+        if kinds is None or values is None:
+            raise ProgramError("", f"no imm and imm_src in {self.text!r}", "imm=A,B imm_src=KIND,KIND")
+        kind, value = kinds[position + 1], values[position + 1]
+        if kind != "PTR":
+            return float(int(value, 16)) if value.startswith("0x") else float(value)
+        partition, offset = divmod(int(value, 16), PARTITION_STRIDE)
+        return View("", Memory.SBUF, _TYPES["fp32"], partition, self.channels, offset, (1,), (1,))
+
+
+def _weights(o: _Operands) -> Instruction:
+    return LoadWeights(src=o.view("src"), passes=o.passes(), transpose=o.flag("transpose_mode=ENABLED"))
+
+
+def _matmul(o: _Operands) -> Instruction:
+    flags = _word(o.text, "acc_flags")
+    src = o.view("src")
+    passes = "single" if src.dtype.name != "float32" or flags == 3 else "high" if flags & 2 else "low"
+    dst = o.view("dst", partitions=o.columns, dtype="fp32")
+    return Matmul(dst=dst, src=src, columns=o.columns, accumulate=not flags & 1, passes=passes)
+
+
+def _activate(o: _Operands) -> Instruction:
+    function = o.row.get("fn") or ""
+    if function not in _ACT:
+        raise ProgramError("", f"activation function {function!r}", f"one of {', '.join(_ACT)}")
+    m = o.found.get("bias_ptr")
+    bias = None
+    if m is not None:
+        partition, offset = divmod(int(m[3], 16), PARTITION_STRIDE)
+        bias = View("", Memory.SBUF, _TYPES[m[2] or "fp32"], partition, o.channels, offset, (1,), (1,))
+    scale = re.search(r"(?<!\w)scale=([-+.\deE]+)", o.text)
+    return Activate(dst=o.view("dst"), op=_ACT[function], data=o.view("src"), bias=bias, scale=float(scale[1]) if scale else 1.0)
+
+
+def _copy(o: _Operands) -> Instruction:
+    return TensorCopy(dst=o.view("dst"), src=o.view("src"))
+
+
+def _reduce(o: _Operands) -> Instruction:
+    m = re.search(r"op=(\w+) dim=([XYZW]+)", o.text)
+    if m is None or m[1] not in _ALU:
+        raise ProgramError("", f"reduction {o.text!r}", f"op= one of {', '.join(_ALU)} and dim=")
+    data = o.view("src")
+    rank = len(data.shape)
+    return TensorReduce(
+        dst=o.view("dst"), op=_ALU[m[1]], data=data, axis=tuple(range(rank - len(m[2]), rank)), negate=o.flag("negated=1")
+    )
+
+
+def _tensor_scalar(o: _Operands) -> Instruction:
+    m = re.search(r"ops=(\w+),(\w+)", o.text)
+    if m is None or any(name not in _ALU for name in m.groups() if name != "BYPASS"):
+        raise ProgramError("", f"operators {o.text!r}", f"ops= of {', '.join(_ALU)}")
+    second = m[2] != "BYPASS"
+    return TensorScalar(
+        dst=o.view("dst"), data=o.view("src"), op0=_ALU[m[1]], operand0=o.immediate(0),
+        op1=_ALU[m[2]] if second else None, operand1=o.immediate(1) if second else None,
+    )  # fmt: skip
+
+
+def _reciprocal(o: _Operands) -> Instruction:
+    return Reciprocal(dst=o.view("dst"), data=o.view("src"))
+
+
+def _table_load(o: _Operands) -> Instruction:
+    return TableLoad(function="copy")  # a trace names a table number only; the cost is the same for all
+
+
+def _dma(o: _Operands) -> Instruction:
+    """src_pattern=[strides][counts] in bytes, innermost first, of elements of src_elem_size bytes."""
+    sides = {}
+    for side in ("src", "dst"):
+        m = re.search(rf"{side}_pattern=\[([-\d,]+)\]\[([\d,]+)\]", o.text)
+        if m is None:
+            raise ProgramError("", f"no {side}_pattern in {o.text!r}", f"{side}_pattern=[strides][counts]")
+        sides[side] = [tuple(int(x) for x in g.split(",")) for g in m.groups()]
+    sizes = [_word(o.text, f"{side}_elem_size") for side in ("src", "dst")]
+    counts = sides["src"][1]
+    if counts != sides["dst"][1] or sizes[0] != sizes[1]:
+        raise Unimplemented("", f"patterns {counts} and {sides['dst'][1]}, elements of {sizes} bytes", "the same on both sides")
+    dims = list(zip(counts, sides["src"][0], sides["dst"][0], strict=True))
+    base = {side: _address(o, side) for side in sides}
+    on_chip = next((k for k, side in enumerate(sides) if base[side][0] is Memory.SBUF), None)
+    partitions = 1
+    if on_chip is not None:
+        at = next((k for k, d in enumerate(dims) if d[1 + on_chip] == PARTITION_STRIDE), None)
+        if at is None:
+            dims.append((1, PARTITION_STRIDE, PARTITION_STRIDE))
+            at = len(dims) - 1
+        dims.append(dims.pop(at))  # the partition outermost
+        partitions = dims[-1][0]
+    views = {}
+    for k, side in enumerate(sides):
+        memory, tensor, offset = base[side]
+        strides = tuple(d[1 + k] for d in reversed(dims)) + (1,)
+        shape = tuple(d[0] for d in reversed(dims)) + (sizes[0],)
+        if memory is Memory.HBM:
+            views[side] = View(tensor, memory, DTYPES["uint8"], 0, 0, offset, strides, shape)
+        else:
+            partition, inside = divmod(offset, PARTITION_STRIDE)
+            views[side] = View("", memory, DTYPES["uint8"], partition, partitions, inside, strides[1:], shape[1:])
+    engine = ENGINES[o.row["engine"]]
+    generation = "software" if engine is Engine.GPSIMD else "hardware"
+    return DmaDirect2d(dst=views["dst"], src=views["src"], generation=generation, row=sizes[0])
+
+
+def _address(o: _Operands, side: str) -> tuple[Memory, str, int]:
+    m = re.search(rf"{side}_addr_imm=0x([0-9a-f]+)", o.text)
+    if m is not None:
+        address = int(m[1], 16)
+        if address & ~0xFFFFFFFFF == SBUF_APERTURE:
+            return Memory.SBUF, "", address - SBUF_APERTURE
+        return Memory.HBM, "", address
+    return Memory.HBM, f"table{_word(o.text, f'{side}_table_index')}", _word(o.text, f"{side}_table_offset_imm")
+
+
+_BUILD = {
+    "LDWEIGHTS": _weights,
+    "MATMUL": _matmul,
+    "ACTIVATE": _activate,
+    "ACT_TABLE_LOAD": _table_load,
+    "COPY": _copy,
+    "CAST": _copy,
+    "TENSOR_REDUCE": _reduce,
+    "TENSOR_SCALAR": _tensor_scalar,
+    "RECIPROCAL": _reciprocal,
+    "DMA_DIRECT2D": _dma,
+    "EVENT_SEMAPHORE": lambda o: EventSemaphore(),
+    "NOP": lambda o: Nop(),
+}
+
+
+# ---- the clock gate's phase, and measured DMA completions
+
+
+def _gate_phase(path: Path, name: str, origin: int, rows: list[dict[str, str]]) -> tuple[float | None, str]:
+    """From profiles.json beside the trace; else bracketed from the trace's clock column; else unknown."""
+    listed = path.with_name("profiles.json")
+    if listed.is_file():
+        try:
+            windows = json.loads(listed.read_text())["kernels"].get(name, {}).get("ham", [])
+            if windows:
+                return float(windows[0]["start_ns"]) - origin, f"{listed.name}: first gate transition"
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ProgramError(str(listed), "not the expected JSON", "kernels.NAME.ham[].start_ns") from None
+    clock = [(int(r["timestamp_ns"]), r["ham_k"]) for r in rows if r.get("ham_k") is not None]
+    clock.sort()
+    for (before, a), (after, b) in zip(clock, clock[1:], strict=False):
+        if b == "8" and a != "8":
+            return (before + after) / 2 - origin, f"clock column: a transition between {before} and {after} ns"
+    return None, "nominal: the trace does not tell"
+
+
+def measured_dma(path: Path, profile: Profile) -> dict[int, float]:
+    """Measured latency of every DMA, step index to ns from its trigger to the end of its last packet."""
+    packets_path = path.with_name(path.name.removesuffix(".instr.csv") + ".dma.csv")
+    queues: dict[tuple[str, str], list[tuple[int, str, int]]] = collections.defaultdict(list)
+    needed = ("timestamp_ns", "duration_ns", "dma_engine", "dma_queue", "queue_type", "bytes", "packet_idx")
+    try:
+        with packets_path.open(newline="") as f:
+            reader = csv.DictReader(f)
+            missing = [c for c in needed if c not in (reader.fieldnames or ())]
+            if missing:
+                raise ProgramError(f"{packets_path}:1", f"no column {missing[0]!r}", f"columns {', '.join(needed)}")
+            for r in reader:
+                if "dynamic" in r["queue_type"] and r["bytes"] == "4":
+                    end = int(r["timestamp_ns"]) + int(r["duration_ns"])
+                    queues[r["queue_type"], r["dma_queue"]].append((int(r["packet_idx"]), r["dma_engine"], end))
+    except OSError as e:
+        raise ProgramError(str(packets_path), f"cannot be read: {e.strerror}", "the DMA packets beside the instructions") from None
+    except (ValueError, TypeError):
+        raise ProgramError(str(packets_path), "a row is not numbers", f"columns {', '.join(needed)}") from None
+    out: dict[int, float] = {}
+    for engine in (Engine.GPSIMD, Engine.SYNC, Engine.SCALAR):
+        mine = [k for k, s in enumerate(profile.steps) if s.engine is engine and isinstance(s.instruction, DmaDirect2d)]
+        if not mine:
+            continue
+        kind = "software_dynamic" if engine is Engine.GPSIMD else "hardware_dynamic"
+        key = next((k for k in queues if k[0] == kind and len(queues[k]) == 16 * len(mine)), None)
+        if key is None:
+            raise ProgramError(str(packets_path), f"no {kind} queue with {16 * len(mine)} semaphore packets", f"one for the {len(mine)} DMAs of {engine.label}")
+        ends: dict[str, list[int]] = collections.defaultdict(list)
+        for _, dma_engine, end in sorted(queues.pop(key)):
+            ends[dma_engine].append(end)
+        for n, k in enumerate(mine):
+            m = profile.measured[k]
+            # A hardware trigger that stalled starts its DMA when the stall ends, about 620 ns before its own end.
+            begun = m.start_ns if kind == "software_dynamic" else max(m.start_ns, m.start_ns + m.duration_ns - 620)
+            out[k] = max(e[n] for e in ends.values()) - begun
+    return out
+
+
+def body_length(profile: Profile) -> int:
+    """Measured length of the kernel body, ns."""
+    return max(m.start_ns + m.duration_ns for m in profile.measured) - profile.origin_ns
