@@ -251,3 +251,4 @@ class Step:
     updates: tuple[Update, ...] = ()
     line: str = ""  # "file.py:41"
     call: int = -1  # index of the call it was expanded from; -1: inserted by nc-sim or read from a trace
+    chosen: bool = True  # False: the engine is the default, and the chip may choose another

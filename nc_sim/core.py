@@ -125,6 +125,7 @@ class _Run:
         cost, rule, work, fan = (c[first : last + 1].tolist() for c in (table.cost, table.rule, table.work, table.fan_ptr))
         issues, latencies, loads = (c.tolist() for c in (table.cost_issue, table.cost_latency, table.cost_load))
         followed = -(1 << 62)  # finish of the last row that another may follow
+        in_order, visible = bool(table.stream_ordered[s]), 0  # latest finish so far: results become visible in order
         yield self.at(int(table.stream_start[s]), priority, None)
         for k, row in enumerate(range(first, last)):
             self.at_row[s] = row
@@ -150,6 +151,8 @@ class _Run:
                 streamed, gated = self.gate.stream(now, work[k])
                 state = 2 * gated
             finish = streamed + latencies[cost[k]][state]
+            if in_order:
+                finish = visible = max(finish, visible)
             if rule[k] == FOLLOW:
                 followed = finish
             if self.on_finish:

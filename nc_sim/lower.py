@@ -16,8 +16,8 @@ import numpy as np
 from .chip import Chip, Reader
 from .isa import COMPUTE, Engine, Step, UpdateOp
 from .isa import When as StepWhen
-from .isa.dma import DmaDirect2d
 from .isa.control import Nop
+from .isa.dma import DmaDirect2d
 from .isa.errors import InternalError, ProgramError, Unimplemented
 from .isa.tensor import LoadWeights, Matmul
 from .table import MAX_UPDATES, STATES, Op, Role, Rule, Table, When
@@ -289,6 +289,9 @@ class _Lowering:
             stream_names=(*(e.label for e in Engine), *(f"{e.label} engine" for e in COMPUTE), DGE),
             stream_start=ints([*(ticks(reader(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine), *(0,) * (len(COMPUTE) + 1)]),
             stream_ptr=pointer(len(s) for s in self.streams),
+            # Elementwise engines are pipelines: a short instruction does not overtake a long one (assumed; the
+            # replayed streams never come near). Weight loads do end before the product that runs ahead of them.
+            stream_ordered=ints([*(0,) * len(Engine), *(int(e is not Engine.TENSOR) for e in COMPUTE), 0]),
             step=ints(r.step for r in everything),
             role=ints([*(int(r.role) for r in rows), *(int(Role.TRANSFER),) * len(transfers)]),
             cost=ints(r.cost for r in rows),

@@ -77,6 +77,7 @@ class Table:
     stream_names: tuple[str, ...]
     stream_start: Ints  # [S]
     stream_ptr: Ints  # [S + 1]: rows of stream s
+    stream_ordered: Ints  # [S]: 1: a row finishes no earlier than the rows before it
     # every row, transfers included [n + m]
     step: Ints
     role: Ints

@@ -1,0 +1,133 @@
+"""Calls to machine instructions, as the compiler does it: passes, table loads, identities, accumulation flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+import numpy as np
+
+from .chip import Reader
+from .isa import Engine, Instruction, Memory, Step, View
+from .isa.dma import DmaDirect2d
+from .isa.dtypes import DType, storage
+from .isa.errors import NcSimError
+from .isa.scalar import TableLoad
+from .isa.tensor import NcMatmul
+from .program import Program, Tensor
+
+IDENTITY = 128  # rows and columns of the array
+
+
+@attrs.frozen
+class Expanded:
+    """Machine instructions in program order, and every tensor they touch."""
+
+    name: str
+    steps: tuple[Step, ...]
+    tensors: dict[str, Tensor]
+    explicit: bool
+
+
+def expand(program: Program, chip: Reader) -> Expanded:
+    """Turn every call into machine instructions for one chip."""
+    target = _Target(program, chip)
+    body: list[Step] = []
+    written: dict[str, list[View]] = {}  # PSUM tensors: views a product has started
+    for index, step in enumerate(program.steps):
+        where = f"{step.line} {step.engine.name.lower()} {step.instruction.mnemonic}".strip()
+        try:
+            call = _decide_accumulation(step.instruction, written)
+            engine = step.engine if step.chosen else call.default_engine(target)
+            made = list(call.expand(target, engine))
+        except NcSimError as e:
+            raise e.at(step.line if e.where else where) from None
+        for k, machine in enumerate(made):
+            waits = step.waits if k == 0 else ()
+            updates = step.updates if k == len(made) - 1 else ()
+            body.append(Step(machine, engine, waits, updates, step.line, index))
+    steps = [*target.first, *body]
+    if not program.explicit:
+        steps = _load_tables(steps, chip)
+    return Expanded(program.name, tuple(steps), target.tensors, program.explicit)
+
+
+def _decide_accumulation(call: Instruction, written: dict[str, list[View]]) -> Instruction:
+    """accumulate=None: the first product into a place overwrites, later ones accumulate (nki.isa.nc_matmul)."""
+    if not isinstance(call, NcMatmul) or call.is_transpose:
+        return call
+    before = written.setdefault(call.dst.tensor, [])
+    if call.accumulate is None:
+        call = attrs.evolve(call, accumulate=any(v == call.dst or v.overlaps(call.dst) for v in before))
+    if not call.accumulate and call.dst not in before:
+        before.append(call.dst)
+    return call
+
+
+def _load_tables(steps: list[Step], chip: Reader) -> list[Step]:
+    """One ACT_TABLE_LOAD at the head of ScalarE's queue, then one before each function outside the resident set."""
+    if not any(_function(s) for s in steps):
+        return steps
+    free, *sets = chip("scalar.table_sets")
+    group = lambda f: next((s for s in sets if f in s), (f,))  # noqa: E731
+    first = next((f for s in steps if (f := _function(s)) and f not in free), None)
+    resident = group(first) if first else free
+    out: list[Step] = []
+    loaded = False
+    for step in steps:
+        if not loaded and step.engine is Engine.SCALAR:
+            out.append(Step(TableLoad(function=first or "copy"), Engine.SCALAR, line=step.line))
+            loaded = True
+        function = _function(step)
+        if function and function not in free and function not in resident:
+            out.append(Step(TableLoad(function=function), Engine.SCALAR, line=step.line))
+            resident = group(function)
+        out.append(step)
+    return out
+
+
+def _function(step: Step) -> str | None:
+    if step.engine is not Engine.SCALAR or isinstance(step.instruction, DmaDirect2d):
+        return None
+    return step.instruction.table() or ("copy" if step.instruction.mnemonic in ("tensor_copy", "tensor_scalar") else None)
+
+
+class _Target:
+    """What calls may ask while they expand; collects the identities they need."""
+
+    def __init__(self, program: Program, chip: Reader) -> None:
+        self.chip, self.tensors = chip, dict(program.tensors)
+        self.explicit = program.explicit
+        self.first: list[Step] = []
+
+    def feature(self, name: str) -> Any:
+        if self.chip.chip.numbers[name].status == "unsupported":
+            return False
+        return self.chip(name)
+
+    def hbm_kind(self, tensor: str) -> str:
+        return self.tensors[tensor].kind
+
+    def identity(self, dtype: DType) -> View:
+        """Loaded from a constant in HBM ahead of every other DMA of the queue (lowering rule B4)."""
+        name = f"identity_{dtype.name}"
+        if name not in self.tensors:
+            data = np.eye(IDENTITY).astype(storage(dtype, self.chip("types.e4m3_max"))).tobytes()
+            source = Tensor(f"{name}.hbm", Memory.HBM, (IDENTITY, IDENTITY), dtype, "constant", data=data)
+            self.tensors[source.name] = source
+            self.tensors[name] = Tensor(name, Memory.SBUF, (IDENTITY, IDENTITY), dtype)
+            hardware = self.feature("dma.hardware.available")
+            load = DmaDirect2d(
+                dst=self.tensors[name].view(), src=source.view(), generation="hardware" if hardware else "software"
+            )
+            self.first.append(Step(load, Engine.SYNC if hardware else Engine.GPSIMD))
+        return self.tensors[name].view()
+
+
+def views_of(steps: Iterable[Step]) -> Iterable[View]:
+    """Every view a program touches."""
+    return (view for step in steps for _, view, _ in step.instruction.views)
+
+
+

@@ -1,0 +1,285 @@
+"""Programs: what a user builds. Methods carry the names and keywords of nki.isa."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import attrs
+import numpy as np
+
+from .isa import REGISTRY, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of, whole
+from .isa import dtype as as_dtype
+from .isa.dtypes import DType, storage
+from .isa.errors import NcSimError, ProgramError
+
+NAME = re.compile(r"[A-Za-z_][\w.$-]*")
+HARDWARE_SEMAPHORES = 256
+E4M3_ANY = 240  # constants are converted before a chip is known; only float8_e4m3's top binade depends on it
+
+
+@attrs.frozen(slots=True)
+class Tensor:
+    """A named buffer. `address` is None until `allocate` chooses one (bytes; within each partition on chip)."""
+
+    name: str
+    memory: Memory
+    shape: tuple[int, ...]  # [partitions, free...] on chip
+    dtype: DType
+    kind: str = "internal"  # input, output, constant or internal
+    address: int | None = None
+    partition: int = 0
+    data: bytes | None = attrs.field(default=None, repr=False)  # of a constant, row-major
+
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes in each partition; of the whole tensor in HBM."""
+        free = self.shape if self.memory is Memory.HBM else self.shape[1:]
+        return math.prod(free) * self.dtype.itemsize
+
+    def view(self) -> View:
+        """The whole tensor as an operand."""
+        return whole(self.name, self.memory, self.shape, self.dtype, self.partition)
+
+
+@attrs.frozen(slots=True, eq=False)
+class Semaphore:
+    """A hardware semaphore of an explicitly synchronised program: `wait=[s >= 16]`, `update=[s.add(1)]`."""
+
+    id: int
+    name: str
+
+    def __ge__(self, value: int) -> Wait:
+        return Wait(self.id, self._whole(value))
+
+    def add(self, value: int, when: str = "complete") -> Update:
+        """Add when the instruction completes, or when it begins to read (`when="read"`)."""
+        return self._update(UpdateOp.ADD, value, when)
+
+    def sub(self, value: int, when: str = "complete") -> Update:
+        """Subtract."""
+        return self._update(UpdateOp.SUB, value, when)
+
+    def set(self, value: int, when: str = "complete") -> Update:
+        """Set to a value."""
+        return self._update(UpdateOp.SET, value, when)
+
+    def _update(self, op: UpdateOp, value: int, when: str) -> Update:
+        if when not in ("read", "complete"):
+            raise ProgramError(f"semaphore {self.name}", f"when={when!r}", "'read' or 'complete'")
+        return Update(self.id, op, self._whole(value), When[when.upper()])
+
+    def _whole(self, value: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+            raise ProgramError(f"semaphore {self.name}", f"value {value!r}", "a whole number of at least 0")
+        return int(value)
+
+
+class Program:
+    """A sequence of calls over named tensors.
+
+    Every instruction of nki.isa that nc-sim knows is a method: `p.activation(dst=t, op="exp", data=t, scale=0.5)`. Any
+    call takes `engine=`, `wait=` and `update=` beside its own keywords. Without `wait=` and `update=` anywhere the
+    program is automatic: semaphores, addresses, engines and DMA queues are chosen as a compiler would.
+    """
+
+    def __init__(self, name: str = "program") -> None:
+        if not NAME.fullmatch(name):
+            raise ProgramError("program", f"name {name!r}", "a letter or _, then letters, digits and _ . $ -")
+        self.name = name
+        self.tensors: dict[str, Tensor] = {}
+        self.semaphores: dict[int, str] = {}
+        self.steps: list[Step] = []
+        self._positions = dict.fromkeys(Engine, 0)
+
+    # ---- tensors
+
+    def input(self, name: str, shape: Iterable[int], dtype: Any) -> View:
+        """An HBM tensor whose values the caller gives."""
+        return self._tensor(name, Memory.HBM, shape, dtype, "input")
+
+    def output(self, name: str, shape: Iterable[int], dtype: Any) -> View:
+        """An HBM tensor whose values the run returns."""
+        return self._tensor(name, Memory.HBM, shape, dtype, "output")
+
+    def hbm(self, shape: Iterable[int], dtype: Any, name: str = "") -> View:
+        """An internal HBM tensor."""
+        return self._tensor(name or self._fresh("hbm"), Memory.HBM, shape, dtype, "internal")
+
+    def constant(self, array: np.ndarray, dtype: Any = None, name: str = "") -> View:
+        """An HBM tensor with given values."""
+        to = as_dtype(array.dtype if dtype is None else dtype)
+        data = np.ascontiguousarray(array).astype(storage(to, E4M3_ANY)).tobytes()
+        return self._tensor(name or self._fresh("constant"), Memory.HBM, array.shape, to, "constant", data=data)
+
+    def sbuf(self, shape: Iterable[int], dtype: Any, name: str = "", address: int | None = None, partition: int = 0) -> View:
+        """An SBUF tensor [partitions, free...], at a byte address in each partition if given."""
+        return self._tensor(name or self._fresh("sbuf"), Memory.SBUF, shape, dtype, "internal", address, partition)
+
+    def psum(self, shape: Iterable[int], dtype: Any = "float32", name: str = "", address: int | None = None, partition: int = 0) -> View:
+        """A PSUM tensor [partitions, free...], at a byte address in each partition if given."""
+        return self._tensor(name or self._fresh("psum"), Memory.PSUM, shape, dtype, "internal", address, partition)
+
+    def _fresh(self, prefix: str) -> str:
+        return next(n for k in range(len(self.tensors), 2 * len(self.tensors) + 2) if (n := f"{prefix}{k}") not in self.tensors)
+
+    def _tensor(
+        self, name: str, memory: Memory, shape: Iterable[int], dtype: Any, kind: str,
+        address: int | None = None, partition: int = 0, data: bytes | None = None,
+    ) -> View:  # fmt: skip
+        where = f"{user_line()} tensor {name}".strip()
+        if not NAME.fullmatch(name):
+            raise ProgramError(where, f"name {name!r}", "a letter or _, then letters, digits and _ . $ -")
+        if name in self.tensors:
+            raise ProgramError(where, "the name is taken", "a name of its own")
+        try:
+            sizes = tuple(int(d.__index__()) for d in shape)
+        except (TypeError, AttributeError):
+            raise ProgramError(where, f"shape {shape!r}", "whole numbers") from None
+        if any(d < 1 for d in sizes) or not sizes:
+            raise ProgramError(where, f"shape {list(sizes)}", "at least one dimension, each at least 1")
+        if memory is not Memory.HBM and len(sizes) < 2:
+            raise ProgramError(where, f"shape {list(sizes)}", "[partitions, free...] for an on-chip tensor")
+        for what, number in (("address", address), ("partition", partition)):
+            if number is not None and (not isinstance(number, int) or number < 0):
+                raise ProgramError(where, f"{what} {number!r}", "a whole number of at least 0")
+        try:
+            element = as_dtype(dtype)
+        except NcSimError as e:
+            raise e.at(where) from None
+        tensor = Tensor(name, memory, sizes, element, kind, address, partition, data)
+        self.tensors[name] = tensor
+        return tensor.view()
+
+    # ---- synchronisation
+
+    def semaphore(self, name: str) -> Semaphore:
+        """A semaphore to wait for and to update. Using one makes the whole program explicit: nothing is inserted."""
+        if not NAME.fullmatch(name) or name in self.semaphores.values():
+            raise ProgramError(f"{user_line()} semaphore {name}", "the name is taken or unfit", "a name of its own")
+        number = len(self.semaphores)
+        if number >= HARDWARE_SEMAPHORES:
+            raise ProgramError(f"{user_line()} semaphore {name}", f"{number} semaphores before it", f"at most {HARDWARE_SEMAPHORES}")
+        self.semaphores[number] = name
+        return Semaphore(number, name)
+
+    @property
+    def explicit(self) -> bool:
+        """True if any call waits for or updates a semaphore."""
+        return any(s.waits or s.updates for s in self.steps)
+
+    # ---- calls
+
+    def __getattr__(self, mnemonic: str) -> Callable[..., None]:
+        try:
+            cls = REGISTRY[mnemonic]
+        except KeyError:
+            near = difflib.get_close_matches(mnemonic, REGISTRY, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise AttributeError(f"Program has no attribute or instruction {mnemonic!r}{hint}") from None
+
+        def call(*operands: Any, engine: Any = None, wait: Iterable[Wait] = (), update: Iterable[Update] = (), **fields: Any) -> None:
+            self.append(cls, operands, fields, engine, wait, update)
+
+        call.__name__, call.__doc__ = mnemonic, cls.__doc__
+        return call
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *REGISTRY})
+
+    def append(
+        self, cls: type[Instruction], operands: tuple[Any, ...], fields: dict[str, Any], engine: Any,
+        wait: Iterable[Wait], update: Iterable[Update],
+    ) -> None:  # fmt: skip
+        """Add one call; every error names the caller's line, the queue and the position in it."""
+        line, names = user_line(), list(fields_of(cls))
+        queue = _engine(engine, cls, line)
+        shown = cls.engines[0] if queue is None else queue
+        where = f"{line} {shown.name.lower()}[{self._positions[shown]}] {cls.mnemonic}".strip()
+        fields.pop("name", None)  # nki.isa's label of an instruction; lines serve here
+        fields.update(_positional(where, names, operands, fields))
+        for given in fields:
+            if given not in names:
+                near = difflib.get_close_matches(given, [*names, "engine", "wait", "update"], 1)
+                raise ProgramError(where, f"unknown keyword {given!r}", f"one of {', '.join(names)}" + (f"; did you mean {near[0]!r}?" if near else ""), cls.source)
+        required = [a.name for a in attrs.fields(cls) if a.default is attrs.NOTHING]
+        for name in required:
+            if name not in fields:
+                raise ProgramError(where, f"no {name}", f"{', '.join(required)} are required", cls.source)
+        try:
+            instruction = cls(**fields)
+            instruction.check()
+            for _, view, _ in instruction.views:
+                self._check_view(view)
+        except NcSimError as e:
+            prefix = where.removesuffix(cls.mnemonic).rstrip() if e.where.startswith(cls.mnemonic) else where
+            raise e.at(prefix) from None
+        waits, updates = tuple(wait), tuple(update)
+        for what, items, kind in (("wait", waits, Wait), ("update", updates, Update)):
+            for item in items:
+                if not isinstance(item, kind) or item.semaphore not in self.semaphores:
+                    raise ProgramError(where, f"{what}={item!r}", "[s >= value]" if kind is Wait else "[s.add(value)], s from p.semaphore(name)")
+        self.steps.append(Step(instruction, shown, waits, updates, line, len(self.steps), queue is not None))
+        self._positions[shown] += 1
+
+    def _check_view(self, view: View) -> None:
+        tensor = self.tensors.get(view.tensor)
+        if tensor is None:
+            raise ProgramError("", f"{view} is not a tensor of this program", "p.input, p.output, p.hbm, p.sbuf or p.psum")
+        low, high = view.extent
+        if view.size and (low < 0 or high > tensor.partition_bytes):
+            raise ProgramError("", f"{view} reaches bytes {low} to {high}", f"0 to {tensor.partition_bytes} of tensor {view.tensor}")
+        if tensor.memory is not Memory.HBM and not (
+            tensor.partition <= view.partition and view.partition + view.partitions <= tensor.partition + tensor.shape[0]
+        ):
+            raise ProgramError("", f"{view} reaches partitions {view.partition} to {view.partition + view.partitions}", f"the {tensor.shape[0]} of tensor {view.tensor}")
+
+    # ---- forms
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __repr__(self) -> str:
+        return f"<Program {self.name}: {len(self.steps)} calls, {len(self.tensors)} tensors>"
+
+
+def _engine(engine: Any, cls: type[Instruction], line: str) -> Engine | None:
+    if engine is None or (isinstance(engine, str) and engine == "unknown"):
+        return None
+    name = getattr(engine, "name", engine)
+    try:
+        queue = Engine[str(name).upper()]
+    except KeyError:
+        raise ProgramError(f"{line} {cls.mnemonic}", f"engine {engine!r}", f"one of {', '.join(e.name.lower() for e in Engine)}") from None
+    if queue not in cls.engines:
+        raise ProgramError(f"{line} {cls.mnemonic}", f"engine {queue.name.lower()}", f"one of {', '.join(e.name.lower() for e in cls.engines)}", cls.source)
+    return queue
+
+
+def _positional(where: str, names: list[str], operands: tuple[Any, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
+    if len(operands) > len(names):
+        raise ProgramError(where, f"{len(operands)} operands", f"at most {len(names)}: {', '.join(names)}")
+    out = dict(zip(names, operands, strict=False))
+    for name in out:
+        if name in fields:
+            raise ProgramError(where, f"{name} is given twice", "once, by position or by name")
+    return out
+
+
+def user_line() -> str:
+    """file.py:41 of the nearest caller outside nc-sim; its own workloads count as users."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith("nc_sim.") or module.startswith("nc_sim.workloads"):
+            return f"{frame.f_code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

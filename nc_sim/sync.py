@@ -1,0 +1,169 @@
+"""Semaphores for an automatic program, as the compiler sets them (lowering rules B14 to B16).
+
+Every compute engine raises its own semaphore at each completion; every DMA raises one of its queue's sixteen by 16. An
+instruction waits for whom it reads from or overwrites, its own engine included (never PE for PE), unless earlier waits
+of its queue, or what the awaited instruction had waited for itself, imply it. One wait sits on the instruction, the rest
+on EVENT_SEMAPHOREs before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+from .access import History
+from .isa import Engine, Step, Update, UpdateOp, Wait
+from .isa.control import EventSemaphore, Nop
+from .isa.dma import DmaDirect2d
+from .lower import queue_name
+from .program import Tensor
+
+ENGINE_SEMAPHORE = {Engine.SCALAR: 4, Engine.TENSOR: 5, Engine.VECTOR: 6, Engine.GPSIMD: 7}
+FIRST_DMA_SEMAPHORE = 8
+PER_QUEUE = 16  # semaphores of one DMA queue; the next use of one waits for the last
+PER_DMA = 16  # what one DMA adds
+WAITS_PER_EVENT_SEMAPHORE = 2
+
+
+@attrs.frozen
+class Synchronised:
+    """Steps with waits and updates, and the names of the semaphores they use."""
+
+    steps: tuple[Step, ...]
+    names: dict[int, str]
+
+
+@attrs.define(slots=True)
+class _Unit:
+    """Instructions of one call in one queue that wait and signal as one."""
+
+    source: int  # who counts its completion: a compute engine, or a DMA queue
+    position: int  # completions of the source once this one is done
+    knows: list[int]  # completions, by source, known when it issued
+
+
+def synchronise(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> Synchronised:
+    """Insert every wait and update an automatic program needs, and no other."""
+    work = _Sync(tensors, addresses)
+    for unit in _grouped(steps):
+        work.add(unit)
+    work.wait_for_outputs()
+    return Synchronised(tuple(work.out), work.names())
+
+
+def _grouped(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """The TensorEngine's weight loads and products of one call stay together; everything else is alone."""
+    group: list[Step] = []
+    for step in steps:
+        together = group and step.engine is Engine.TENSOR and step.call >= 0 and step.call == group[-1].call
+        if group and not together:
+            yield group
+            group = []
+        group.append(step)
+    if group:
+        yield group
+
+
+class _Sync:
+    def __init__(self, tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> None:
+        self.history = History(tensors, addresses)
+        self.outputs = {t.name for t in tensors.values() if t.kind == "output"}
+        self.queues: list[str] = []  # DMA queues in the order in which they first issue
+        self.units: list[_Unit] = []
+        self.done: list[list[int]] = [[] for _ in Engine]  # by source: its units in order of completion
+        self.known: dict[Engine, list[int]] = {e: [] for e in Engine}
+        self.last_store: dict[int, int] = {}  # DMA queue source -> position of its last store to an output
+        self.out: list[Step] = []
+
+    def add(self, group: Sequence[Step]) -> None:
+        """Order one unit behind whom it conflicts with, and append its steps."""
+        queue, number = group[0].engine, len(self.units)
+        source = self.source(group[0])
+        needed: dict[int, int] = {}
+        for step in group:
+            for views, writes in ((step.instruction.reads, False), (step.instruction.writes, True)):
+                for view in views:
+                    for access in self.history.conflicts(number, source, view, writes):
+                        before = self.units[access.unit]
+                        if before.source == source == Engine.TENSOR:
+                            continue  # the array's results land in order
+                        needed[before.source] = max(needed.get(before.source, 0), before.position)
+        position = len(self.done[source]) + 1
+        if source >= len(Engine) and position > PER_QUEUE:
+            needed[source] = max(needed.get(source, 0), position - PER_QUEUE)
+        waits = self.reduce(queue, needed)
+        self.units.append(_Unit(source, position, list(self.known[queue])))
+        signalling = [k for k, step in enumerate(group) if step.instruction.signals()]
+        if source >= len(Engine) or signalling:
+            self.done[source].append(number)
+        update = self.update(source, position)
+        if source >= len(Engine):
+            signalling = [0]
+            if any(v.tensor in self.outputs for v in group[0].instruction.writes):
+                self.last_store[source] = position
+        first = self.waiting(queue, waits, group[0].line)
+        for k, step in enumerate(group):
+            updates = (update,) if signalling and k == signalling[-1] else ()
+            self.out.append(attrs.evolve(step, waits=first if k == 0 else (), updates=updates))
+
+    def source(self, step: Step) -> int:
+        """Who counts a step's completion."""
+        if not isinstance(step.instruction, DmaDirect2d):
+            return int(step.engine)
+        name = queue_name(step.engine, step.instruction.generation)
+        if name not in self.queues:
+            self.queues.append(name)
+            self.done.append([])
+        return len(Engine) + self.queues.index(name)
+
+    def reduce(self, queue: Engine, needed: Mapping[int, int]) -> list[Wait]:
+        """Waits that nothing implies, latest issued first, and what the queue then knows."""
+        known = self.known[queue]
+        known.extend([0] * (len(self.done) - len(known)))
+        waits = []
+        for source, position in sorted(needed.items(), key=lambda n: -self.done[n[0]][n[1] - 1]):
+            if known[source] >= position:
+                continue
+            waits.append(self.wait(source, position))
+            unit = self.units[self.done[source][position - 1]]
+            for other, reached in enumerate(unit.knows):
+                known[other] = max(known[other], reached)
+            known[source] = position
+        return waits
+
+    def waiting(self, queue: Engine, waits: Iterable[Wait], line: str) -> tuple[Wait, ...]:
+        """The wait the instruction keeps, of the lowest semaphore; EVENT_SEMAPHOREs take the rest."""
+        kept, *rest = sorted(waits, key=lambda w: w.semaphore) or [None]
+        for k in range(0, len(rest), WAITS_PER_EVENT_SEMAPHORE):
+            pair = tuple(w for w in rest[k : k + WAITS_PER_EVENT_SEMAPHORE] if w is not None)
+            self.out.append(Step(EventSemaphore(), queue, pair, (), line))
+        return () if kept is None else (kept,)
+
+    def wait_for_outputs(self) -> None:
+        """The last instruction: GpSimd waits for every store to an output (rule B16)."""
+        waits = self.reduce(Engine.GPSIMD, self.last_store)
+        if self.last_store:
+            self.out.append(Step(Nop(), Engine.GPSIMD, self.waiting(Engine.GPSIMD, waits, ""), ()))
+
+    def wait(self, source: int, position: int) -> Wait:
+        if source < len(Engine):
+            return Wait(ENGINE_SEMAPHORE[Engine(source)], position)
+        return Wait(self.dma_semaphore(source, position), PER_DMA * ((position - 1) // PER_QUEUE + 1))
+
+    def update(self, source: int, position: int) -> Update:
+        if source < len(Engine):
+            return Update(ENGINE_SEMAPHORE.get(Engine(source), 0), UpdateOp.ADD, 1)
+        return Update(self.dma_semaphore(source, position), UpdateOp.ADD, PER_DMA)
+
+    def dma_semaphore(self, source: int, position: int) -> int:
+        return FIRST_DMA_SEMAPHORE + PER_QUEUE * (source - len(Engine)) + (position - 1) % PER_QUEUE
+
+    def names(self) -> dict[int, str]:
+        """As real traces print them."""
+        out = {s: f"S[{s}] ({e.label})" for e, s in ENGINE_SEMAPHORE.items()}
+        for k, name in enumerate(self.queues):
+            for j in range(PER_QUEUE):
+                s = FIRST_DMA_SEMAPHORE + PER_QUEUE * k + j
+                out[s] = f"S[{s}] ({name})"
+        return out

@@ -1,0 +1,88 @@
+"""What must hold before a program can run on a chip: engines, places, sizes, initialised reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .access import History
+from .chip import Reader
+from .explain import place
+from .isa import Engine, Memory, Step
+from .isa.dma import DmaDirect2d
+from .isa.errors import ProgramError, Unsupported
+from .isa.tensor import Matmul
+from .program import Tensor
+
+
+def validate(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """Raise ProgramError (or Unsupported) for the first instruction that this chip cannot execute."""
+    for index, step in enumerate(steps):
+        for check in (_engine, _places, _bank, _sizes):
+            try:
+                check(step, tensors, addresses, chip)
+            except ProgramError as e:
+                raise e.at(place(steps, index)) from None
+            except Unsupported as e:
+                raise e.at(place(steps, index)) from None
+    _initialised(steps, tensors, addresses)
+
+
+def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    engines = step.instruction.engines
+    if step.engine not in engines:
+        raise ProgramError("", f"it runs on {step.engine.label}", f"one of {', '.join(e.label for e in engines)}", step.instruction.source)
+    if isinstance(step.instruction, DmaDirect2d) and step.instruction.generation == "hardware" and not chip.has("dma.hardware.available"):
+        raise Unsupported("", "hardware descriptor generation", f"a chip that has it; {chip.chip.name} does not")
+
+
+def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """Partitions, start partitions and bytes lie inside the memory."""
+    partitions, quadrant = chip("memory.partitions"), chip("memory.partition_quadrant")
+    for name, v, _ in step.instruction.views:
+        if v.memory is Memory.HBM:
+            continue
+        if v.partition + v.partitions > partitions:
+            raise ProgramError("", f"{name} reaches partition {v.partition + v.partitions}", f"at most {partitions}", chip.chip.name)
+        if not isinstance(step.instruction, DmaDirect2d):
+            grain = quadrant if v.partitions <= quadrant else 2 * quadrant if v.partitions <= 2 * quadrant else partitions
+            if v.partition % grain:
+                raise ProgramError("", f"{name} starts at partition {v.partition} with {v.partitions}", f"a multiple of {grain}", "NeuronCore architecture guide")
+        if step.engine is Engine.GPSIMD and v.memory is Memory.PSUM:
+            raise ProgramError("", f"{name} is in PSUM", "SBUF: GpSimd does not reach PSUM", "NeuronCore architecture guide")
+        limit = chip("memory.psum_partition_bytes" if v.memory is Memory.PSUM else "memory.sbuf_partition_bytes")
+        low, high = (addresses.get(v.tensor, 0) + e for e in v.extent)
+        if low < 0 or high > limit:
+            raise ProgramError("", f"{name} reaches bytes {low} to {high} of its partitions", f"0 to {limit} of {v.memory.name}", chip.chip.name)
+
+
+def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """A product's destination stays inside one PSUM bank."""
+    if not isinstance(step.instruction, Matmul):
+        return
+    v, bank = step.instruction.dst, chip("memory.psum_bank_bytes")
+    low, high = (addresses.get(v.tensor, 0) + e for e in v.extent)
+    if low // bank != (high - 1) // bank:
+        raise ProgramError("", f"dst spans bytes {low} to {high} of PSUM", f"one bank of {bank} bytes per partition", "NeuronCore architecture guide")
+
+
+def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    if isinstance(step.instruction, DmaDirect2d):
+        return
+    for name, v, _ in step.instruction.views:
+        limit = chip("memory.psum_max_elements" if v.memory is Memory.PSUM else "memory.sbuf_max_elements")
+        if v.elements > limit:
+            raise ProgramError("", f"{name} has {v.elements} elements per partition", f"at most {limit} in {v.memory.name}", "NeuronCore architecture guide")
+
+
+def _initialised(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> None:
+    """A read is an error if nothing earlier in program order writes any byte of it; partly written reads show NaN."""
+    history = History(tensors, addresses)
+    for index, step in enumerate(steps):
+        for view in step.instruction.reads:
+            tensor = tensors.get(view.tensor)
+            if tensor is not None and tensor.kind in ("input", "constant"):
+                continue
+            if not history.written(view):
+                raise ProgramError(place(steps, index), f"{view} is read before anything writes it", "a write earlier in the program")
+        for view in step.instruction.writes:
+            history.conflicts(index, int(step.engine), view, writes=True)
