@@ -1,5 +1,44 @@
+"""nc-sim: a cycle-approximate simulator of AWS NeuronCores, with values, time and traces."""
+
 from pathlib import Path as _Path
 
 # A clone keeps isa/ and workloads/ beside this package; an installed copy holds them inside (docs/decisions/0001).
 if not (_Path(__file__).parent / "isa").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
+
+from .isa.errors import (  # noqa: E402
+    ChipError,
+    Deadlock,
+    InternalError,
+    NcSimError,
+    ProgramError,
+    Race,
+    Unimplemented,
+    Unspecified,
+    Unsupported,
+)
+from .program import Program, Semaphore  # noqa: E402
+from .replay import Replay, replay  # noqa: E402
+from .result import Result  # noqa: E402
+from .simulate import simulate  # noqa: E402
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ChipError",
+    "Deadlock",
+    "InternalError",
+    "NcSimError",
+    "Program",
+    "ProgramError",
+    "Race",
+    "Replay",
+    "Result",
+    "Semaphore",
+    "Unimplemented",
+    "Unspecified",
+    "Unsupported",
+    "__version__",
+    "replay",
+    "simulate",
+]

@@ -1,0 +1,73 @@
+"""Memories as plain bytes. On-chip memories start full of 0xFF: NaN in every floating-point type, -1 in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .chip import Reader
+from .isa import Memory, View
+from .isa.dtypes import cast, storage
+from .isa.errors import ProgramError
+from .program import Tensor
+
+UNWRITTEN = 0xFF
+
+
+class Memories:
+    """SBUF, PSUM and one buffer per HBM tensor; views become numpy arrays that alias them."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader, inputs: Mapping[str, np.ndarray]) -> None:
+        self.addresses = addresses
+        self.e4m3_max: int = chip("types.e4m3_max")
+        partitions = chip("memory.partitions")
+        self.banks = {
+            Memory.SBUF: np.full((partitions, chip("memory.sbuf_partition_bytes")), UNWRITTEN, np.uint8),
+            Memory.PSUM: np.full((partitions, chip("memory.psum_partition_bytes")), UNWRITTEN, np.uint8),
+        }
+        self.hbm: dict[str, np.ndarray] = {}
+        for t in tensors.values():
+            if t.memory is Memory.HBM:
+                self.hbm[t.name] = self.buffer(t, inputs.get(t.name))
+
+    def buffer(self, t: Tensor, given: np.ndarray | None) -> np.ndarray:
+        """The bytes of an HBM tensor at the start."""
+        if t.data is not None:
+            return np.frombuffer(t.data, np.uint8).copy()
+        if given is None:
+            return np.full(t.partition_bytes, UNWRITTEN, np.uint8)
+        array = np.asarray(given)
+        if array.shape != t.shape:
+            raise ProgramError(f"input {t.name}", f"shape {list(array.shape)}", f"{list(t.shape)}")
+        if array.dtype.kind not in "fiubV":
+            raise ProgramError(f"input {t.name}", f"type {array.dtype}", f"numbers that convert to {t.dtype.name}")
+        converted = cast(array, t.dtype, e4m3_max=self.e4m3_max)
+        return np.ascontiguousarray(converted).reshape(-1).view(np.uint8).copy()
+
+    def array(self, view: View) -> np.ndarray:
+        """An array of the view's shape that aliases memory."""
+        kind = storage(view.dtype, self.e4m3_max)
+        size = view.dtype.itemsize
+        strides = tuple(s * size for s in view.strides)
+        if view.memory is Memory.HBM:
+            flat, offset = self.hbm[view.tensor], view.offset
+        else:
+            bank = self.banks[view.memory]
+            row = bank.shape[1]
+            flat, strides = bank.reshape(-1), (row, *strides)
+            offset = view.partition * row + self.addresses.get(view.tensor, 0) + view.offset
+        first = flat[offset : offset + size].view(kind)
+        return np.lib.stride_tricks.as_strided(first, view.shape, strides)
+
+    def read(self, view: View) -> np.ndarray:
+        """A copy of the view's values."""
+        return self.array(view).copy()
+
+    def write(self, view: View, values: np.ndarray) -> None:
+        """Round values to the view's type and store them."""
+        self.array(view)[...] = cast(values.reshape(view.shape), view.dtype, e4m3_max=self.e4m3_max)
+
+    def tensor(self, t: Tensor) -> np.ndarray:
+        """A copy of a whole HBM tensor, in its own element type."""
+        return self.hbm[t.name].view(storage(t.dtype, self.e4m3_max)).reshape(t.shape).copy()

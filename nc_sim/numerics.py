@@ -1,0 +1,128 @@
+"""Values as a probe: operands are read when a row starts, results are written when it finishes.
+
+A missing semaphore therefore gives wrong data, as on hardware. An accumulating destination is read at its finish; the
+stationary operand is captured when its weight load starts; each DMA engine moves its own share in its own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .isa import Engine, Memory, Step, View
+from .isa.dma import DmaDirect2d
+from .memory import Memories
+from .probe import Probe
+from .table import Role, Table
+from .timeline import Timeline
+
+EXECUTES = (int(Role.EXECUTE), int(Role.STREAM))
+TRANSFER = int(Role.TRANSFER)
+
+
+class Numerics(Probe):
+    """Executes a program's values along a run, or along a finished timeline (`replay`)."""
+
+    def __init__(self, steps: Sequence[Step], table: Table, memories: Memories, served: int) -> None:
+        self.steps, self.table, self.memories, self.served = steps, table, memories, served
+        self.step, self.role = table.step.tolist(), table.role.tolist()
+        self.state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
+        self.pending: dict[int, list[tuple[View, np.ndarray, bool]]] = {}
+        self.moving: dict[int, tuple[View, slice | None, np.ndarray]] = {}
+
+    def started(self, row: int, tick: int) -> None:
+        role = self.role[row]
+        if role in EXECUTES:
+            step = self.steps[self.step[row]]
+            self.pending[row] = execute(step, self.memories, self.state[step.engine])
+        elif role == TRANSFER:
+            self.read_share(row)
+
+    def finished(self, row: int, tick: int) -> None:
+        if (results := self.pending.pop(row, None)) is not None:
+            write(results, self.memories)
+        elif (share := self.moving.pop(row, None)) is not None:
+            view, part, values = share
+            if part is None:
+                self.memories.write(view, values)
+            else:
+                flat = self.memories.read(view).reshape(-1)
+                self.memories.write(view, _spliced(flat, part, values))
+
+    def read_share(self, row: int) -> None:
+        """What one DMA engine moves: its partitions of the SBUF side, or its rows between two HBM tensors."""
+        dma = self.steps[self.step[row]].instruction
+        assert isinstance(dma, DmaDirect2d)
+        t = row - self.table.rows
+        server = int(self.table.server[t])
+        if server < 0:
+            self.moving[row] = (dma.dst, None, self.memories.read(dma.src).reshape(dma.dst.shape))
+            return
+        if not self.table.packets[t]:
+            return
+        side = dma.dst if dma.dst.memory is Memory.SBUF else dma.src if dma.src.memory is Memory.SBUF else None
+        first, last = self.elements(row, dma) if side is None or not self.served else self.partitions(server, side)
+        source = self.memories.read(dma.src).reshape(-1)[first:last]
+        self.moving[row] = (dma.dst, slice(first, last), source)
+
+    def partitions(self, server: int, side: View) -> tuple[int, int]:
+        """The elements, in order, of the partitions a DMA engine serves."""
+        engines = self.table.servers
+        mine = [p for p in range(side.partitions) if min((side.partition + p) // self.served, engines - 1) == server]
+        return mine[0] * side.elements, (mine[-1] + 1) * side.elements
+
+    def elements(self, row: int, dma: DmaDirect2d) -> tuple[int, int]:
+        """Rows in order, as they were spread over the engines."""
+        t = row - self.table.rows
+        first = t - int(self.table.server[t])
+        counts = self.table.packets[first : first + self.table.servers]
+        total, size = int(counts.sum()), dma.dst.size
+        before = int(counts[: t - first].sum())
+        return before * size // total, (before + int(counts[t - first])) * size // total
+
+
+def _spliced(flat: np.ndarray, part: slice, values: np.ndarray) -> np.ndarray:
+    if flat.dtype != values.dtype:
+        out = flat.astype(np.float64) if flat.dtype.itemsize > 2 else flat.astype(np.float32)
+        out[part] = values
+        return out
+    flat[part] = values
+    return flat
+
+
+def execute(step: Step, memories: Memories, state: dict[str, Any]) -> list[tuple[View, np.ndarray, bool]]:
+    """Read a step's operands and compute: (view, values, is added to the view) for each result."""
+    instruction = step.instruction
+    operands = {name: memories.read(view) for name, view, written in instruction.views if not written}
+    results = instruction.execute(operands, state)
+    adds = instruction.accumulates()
+    return [(view, results[name], adds) for name, view, _ in instruction.views if name in results]
+
+
+def write(results: list[tuple[View, np.ndarray, bool]], memories: Memories) -> None:
+    """Store results; accumulation reads the destination now, in engine order."""
+    for view, values, adds in results:
+        if adds:
+            with np.errstate(all="ignore"):
+                values = memories.read(view).astype(np.float32) + values
+        memories.write(view, values)
+
+
+def replay(timeline: Timeline, probe: Probe) -> None:
+    """Drive a probe along a finished timeline, in the order the engines would: ends before beginnings, by row."""
+    finish, start = timeline.finish, timeline.start
+    rows = np.arange(len(start))
+    tick = np.concatenate([finish, start])
+    begins = np.concatenate([np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)])
+    both = np.concatenate([rows, rows])
+    for k in np.lexsort((both, begins, tick)).tolist():
+        (probe.started if begins[k] else probe.finished)(int(both[k]), int(tick[k]))
+
+
+def interpret(steps: Sequence[Step], memories: Memories) -> None:
+    """Execute a program one instruction after another, without time: the reference for automatic programs."""
+    state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
+    for step in steps:
+        write(execute(step, memories, state[step.engine]), memories)

@@ -1,0 +1,149 @@
+"""One program on one chip: build, check, lower, run, and keep the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import attrs
+import numpy as np
+
+from . import chip as chips
+from . import core, race
+from .allocate import allocate
+from .chip import Chip, Reader
+from .expand import expand
+from .explain import deadlock
+from .isa import Step
+from .isa.errors import Deadlock, ProgramError, Unimplemented
+from .lower import Options, lower
+from .mechanisms import without as overrides_without
+from .memory import Memories
+from .numerics import Numerics
+from .probe import Probe
+from .program import Program, Tensor
+from .result import Result, body_ticks
+from .sync import synchronise
+from .table import Table
+from .timeline import Timeline
+from .validate import validate
+
+PHASES = 16  # of the clock gate's window, for `phase_range`
+ENGINES = ("simpy",)
+
+
+@attrs.frozen(eq=False)
+class Compiled:
+    """A program made ready for one chip."""
+
+    name: str
+    chip: Chip
+    steps: tuple[Step, ...]
+    tensors: Mapping[str, Tensor]
+    addresses: Mapping[str, int]
+    semaphores: Mapping[int, str]
+    explicit: bool
+
+
+def compile_program(program: Program, chip: Chip) -> tuple[Compiled, Reader]:
+    """Expand, allocate, synchronise and validate; the reader knows which numbers of the chip this used."""
+    reader = chip.reader()
+    expanded = expand(program, reader)
+    addresses = allocate(expanded.steps, expanded.tensors, reader)
+    steps, names = expanded.steps, dict(program.semaphores)
+    if not expanded.explicit:
+        synchronised = synchronise(steps, expanded.tensors, addresses)
+        steps, names = synchronised.steps, synchronised.names
+    validate(steps, expanded.tensors, addresses, reader)
+    return Compiled(program.name, chip, steps, expanded.tensors, addresses, names, expanded.explicit), reader
+
+
+def simulate(
+    program: Program,
+    chip: str | Chip = "trn2",
+    inputs: Mapping[str, np.ndarray] | None = None,
+    *,
+    engine: str = "simpy",
+    values: bool | None = None,
+    what_if: Mapping[str, Any] | None = None,
+    without: Iterable[str] = (),
+    gate_phase_ns: float = 0,
+    phase_range: bool = False,
+    races: str = "error",
+    probes: Sequence[Probe] = (),
+) -> Result:
+    """Run a program on a chip: values and time.
+
+    `inputs` gives an array for every input tensor; without inputs and `values`, only time is computed. `what_if`
+    overrides chip numbers by dotted name, `without` switches mechanisms off by name. `phase_range` also runs 16 phases
+    of the clock gate. `races` is "error", "report" (kept in the result) or "ignore".
+
+    Raises ProgramError (Race and Deadlock among them), ChipError, Unsupported or Unspecified, each naming the line.
+    """
+    if engine not in ENGINES:
+        raise Unimplemented("simulate", f"engine={engine!r}", f"one of {', '.join(ENGINES)}")
+    if races not in ("error", "report", "ignore"):
+        raise ProgramError("simulate", f"races={races!r}", "'error', 'report' or 'ignore'")
+    data = chips.load(chip).what_if(overrides_without(without)).what_if(what_if or {})
+    compiled, used = compile_program(program, data)
+    given = dict(inputs or {})
+    wanted = _check_inputs(compiled.tensors, given, values)
+    table, lowered = lower(compiled.steps, data, Options(Fraction(gate_phase_ns)), compiled.semaphores)
+    used.used.update(lowered.used)
+    memories = Memories(compiled.tensors, compiled.addresses, used, given) if wanted else None
+    watching = list(probes)
+    if memories is not None:
+        watching.append(Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine")))
+    timeline = run(table, compiled.steps, watching)
+    found: list[str] = []
+    observed: list[str] = []
+    if compiled.explicit and races != "ignore":
+        try:
+            observed = race.check(compiled.steps, compiled.tensors, compiled.addresses, table, timeline, compiled.semaphores)
+        except race.Race as e:
+            if races == "error":
+                raise
+            found.append(str(e))
+    spread = _phase_range(compiled, data) if phase_range else None
+    outputs = {} if memories is None else {t.name: memories.tensor(t) for t in compiled.tensors.values() if t.kind == "output"}
+    return Result(
+        program=program, compiled=compiled, table=table, timeline=timeline, outputs=outputs, used=tuple(sorted(used.used)),
+        races=tuple(found), observed_semaphores=tuple(observed), phase_range_ns=spread, without=tuple(without),
+        gate_phase_ns=float(gate_phase_ns),
+    )  # fmt: skip
+
+
+def run(table: Table, steps: Sequence[Step], probes: Sequence[Probe] = ()) -> Timeline:
+    """Run a table on the SimPy engine; a deadlock is told in the program's words."""
+    try:
+        return core.run(table, probes)
+    except Deadlock as e:
+        raise deadlock(e, table, steps) from None
+
+
+def _check_inputs(tensors: Mapping[str, Tensor], given: Mapping[str, np.ndarray], values: bool | None) -> bool:
+    needed = [t.name for t in tensors.values() if t.kind == "input"]
+    for name in given:
+        if name not in needed:
+            raise ProgramError("simulate", f"an input {name!r}", f"one of {', '.join(needed) or 'none: the program has no inputs'}")
+    wanted = values if values is not None else bool(given) or not needed
+    if wanted:
+        for name in needed:
+            if name not in given:
+                raise ProgramError("simulate", f"no array for input {name!r}", "one for every input, or values=False for time only")
+    return wanted
+
+
+def _phase_range(compiled: Compiled, chip: Chip) -> tuple[float, float]:
+    """Shortest and longest body over the phases of the clock gate's window, ns."""
+    reader = chip.reader()
+    if reader("tensor.gate.kind") == "none":
+        window = Fraction(0)
+    else:
+        window = Fraction(reader("tensor.gate.window_cycles") * 1000, reader("clock.sync_mhz"))
+    lengths = []
+    for k in range(PHASES):
+        table, _ = lower(compiled.steps, chip, Options(window * k / PHASES), compiled.semaphores)
+        lengths.append(chip.ns(body_ticks(table, run(table, compiled.steps))))
+    return min(lengths), max(lengths)
