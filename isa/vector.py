@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from .fields import ALU, READ, WRITE, Axes, Flag, Maybe, Scalar, of
-from .instruction import Engine, Instruction, Work, instruction
+from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import alu_op, apply, reduce
 from .view import Memory, View
 
@@ -58,13 +58,29 @@ class TensorTensor(_Elementwise):
         both = self.data1.memory is self.data2.memory is Memory.PSUM
         self.require(not both, "data1 and data2 are both in PSUM", "at most one input may be in PSUM")
         self.require(not alu_op(self.op).unary, f"op {self.op}", "a binary operator")
+        integers_for_bits(self, self.op, self.dst, self.data1, self.data2)
+
+    def native(self) -> bool:
+        """True for int32 and uint32 arithmetic, which GpSimd does exactly (nki.isa.tensor_tensor)."""
+        kinds = {v.dtype.name for v in (self.dst, self.data1, self.data2)}
+        return kinds in ({"int32"}, {"uint32"}) and not alu_op(self.op).bitvec
+
+    def default_engine(self, target: Target) -> Engine:
+        psum = any(v.memory is Memory.PSUM for v in (self.dst, self.data1, self.data2))
+        return Engine.GPSIMD if self.native() and not psum else Engine.VECTOR
+
+    def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        legal = engine is Engine.VECTOR or self.native() or self.op == "power"
+        self.require(legal, f"{self.op} of {self.data1.dtype.name} on {engine.label}", "int32 or uint32 arithmetic, or power; VectorE does the rest")
+        return (self,)
 
     def work(self) -> Work:
         return streamed("tensor_tensor", self.dst, self.data1, self.data2)
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
         a, b = operands["data1"], operands["data2"]
-        return {"dst": apply(self.op, a, b.reshape(a.shape)).reshape(self.dst.shape)}
+        exact = state.get("engine") is Engine.GPSIMD and self.native()
+        return {"dst": apply(self.op, a, b.reshape(a.shape), integer=exact).reshape(self.dst.shape)}
 
     def attributes(self) -> str:
         return f"op={alu_op(self.op).trace_name}"
@@ -92,6 +108,14 @@ class TensorScalar(_Elementwise):
             _check_operand(self, "operand1", self.op1, self.operand1, self.data)
             kinds = [alu_op(op).bitvec for op in (self.op0, self.op1)]
             self.require(kinds[0] == kinds[1], f"op0={self.op0}, op1={self.op1}", "both bitvec or both arithmetic operators")
+        integers_for_bits(self, self.op0, self.dst, self.data)
+
+    def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        self.require(engine is Engine.VECTOR or not alu_op(self.op0).bitvec, f"{self.op0} on {engine.label}", "VectorE for bitvec operators")
+        if engine is Engine.SCALAR:
+            pair = (self.op0, self.op1)
+            self.require(pair in (("multiply", "add"), ("multiply", None), ("add", None)), f"{self.op0}, {self.op1 or 'none'} on Scalar", "multiply then add, multiply, or add")
+        return (self,)
 
     def work(self) -> Work:
         vectors = sum(isinstance(v, View) for v in (self.operand0, self.operand1))
@@ -168,6 +192,7 @@ class TensorReduce(_Elementwise):
         self.require(self.dst.partitions == self.data.partitions, f"dst has {self.dst.partitions} partitions, data has {self.data.partitions}", "they must match")
         self.require(self.dst.elements == kept, f"dst has {self.dst.elements} elements per partition", f"{kept} remain after reducing axes {list(axes)}")
         self.require(not (self.negate and op.bitvec), f"negate with {self.op}", "an arithmetic operator")
+        integers_for_bits(self, self.op, self.dst, self.data)
 
     def work(self) -> Work:
         return streamed("tensor_reduce", self.dst, self.data, flops=self.data.size)
@@ -240,11 +265,20 @@ class Memset(_Elementwise):
         return {"dst": np.full(self.dst.shape, self.value, kind)}
 
 
+def integers_for_bits(i: Instruction, op: str, *views: View) -> None:
+    """Bitvec operators see bit patterns: every operand is an integer of one width."""
+    if alu_op(op).bitvec:
+        kinds = sorted({v.dtype.name for v in views})
+        i.require(all(v.dtype.kind != "float" for v in views), f"{op} of {', '.join(kinds)}", "integer types for a bitvec operator")
+
+
 def _check_operand(i: Instruction, name: str, op: str, operand: Any, data: View) -> None:
     unary = alu_op(op).unary
     i.require(not unary or operand is None or operand == 0, f"{name}={operand} with unary {op}", "None or 0")
     i.require(unary or operand is not None, f"no {name} for {op}", "a number or a [P, 1] view")
     if isinstance(operand, View):
+        if not alu_op(op).bitvec:
+            i.require(operand.dtype.name == "float32", f"{name} is {operand.dtype.name}", "a float32 vector for an arithmetic operator")
         i.require(operand.partitions == data.partitions, f"{name} has {operand.partitions} partitions, data has {data.partitions}", "they must match")
 
 

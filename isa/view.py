@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -51,12 +52,12 @@ class View:
         """[partitions, free...] on chip, the pattern's counts in HBM."""
         return self.counts if self.memory is Memory.HBM else (self.partitions, *self.counts)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Elements per partition; of the whole view in HBM."""
         return math.prod(self.counts)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Elements of the whole view."""
         return math.prod(self.shape)
@@ -66,7 +67,7 @@ class View:
         """Bytes the view's elements take, over all partitions."""
         return self.size * self.dtype.itemsize
 
-    @property
+    @cached_property
     def extent(self) -> tuple[int, int]:
         """First byte touched and one past the last, relative to the tensor, per partition (linear in HBM)."""
         low = high = 0
@@ -76,7 +77,7 @@ class View:
         size = self.dtype.itemsize
         return self.offset + low * size, self.offset + (high + 1) * size
 
-    @property
+    @cached_property
     def dense(self) -> bool:
         """True if the bytes of `extent` are exactly the bytes of the elements (in any order)."""
         low, high = self.extent

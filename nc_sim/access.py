@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from .isa import Memory, View
 from .program import Tensor
 
+CHUNK = {Memory.HBM: 1 << 16, Memory.SBUF: 1 << 11, Memory.PSUM: 1 << 11}  # bytes of one bucket of the address space
+WIDE = 64  # an access of more buckets than this is kept aside and always looked at
 
-@attrs.define(slots=True)
+
+@attrs.define(slots=True, eq=False)
 class Access:
     """One unit's read or write of a view; `source` says who counts the unit's completion."""
 
@@ -19,72 +22,87 @@ class Access:
     base: int
     writes: bool
     source: int
+    low: int  # absolute bytes, per partition on chip
+    high: int
+    order: int = 0
+    gone: bool = False
+
+    def same(self, other: Access) -> bool:
+        """True if both touch exactly the same bytes in the same way."""
+        return self.base == other.base and (self.view is other.view or self.view == other.view)
+
+    def overlaps(self, other: Access) -> bool:
+        """True if a byte is common."""
+        if self.low >= other.high or other.low >= self.high:
+            return False
+        return self.same(other) or self.view.overlaps(other.view, self.base, other.base)
+
+    def covers(self, inner: Access) -> bool:
+        """True if every byte of `inner` is touched; may say False where that is hard to see."""
+        if self.same(inner):
+            return True
+        outer, v = self.view, inner.view
+        if self.low > inner.low or inner.high > self.high or not outer.dense:
+            return False
+        return outer.memory is Memory.HBM or (
+            outer.partition <= v.partition and v.partition + v.partitions <= outer.partition + outer.partitions
+        )
 
 
 class History:
-    """Accesses of a program so far, by memory region; accesses that a later write covers are forgotten.
+    """Accesses of a program so far; accesses that a later write covers are forgotten.
 
     Forgetting is exact: whoever conflicts with a covered access conflicts with the covering write, which is ordered
-    behind it.
+    behind it. Accesses are bucketed by address, so that a program's length does not slow the search down.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> None:
         self.addresses = addresses
-        self.region = _regions(tensors, addresses)
-        self.seen: dict[int, list[Access]] = {}
+        # Each HBM tensor is a space of its own; a recorded trace names no tensors and shares one per memory.
+        self.space: dict[str, object] = {t.name: t.name if t.memory is Memory.HBM else int(t.memory) for t in tensors.values()}
+        self.buckets: dict[object, list[Access]] = {}
+        self.count = 0
 
     def conflicts(self, unit: int, source: int, view: View, writes: bool) -> list[Access]:
         """Earlier accesses with a common byte, one of the two a write; then remember this one."""
-        base = self.addresses.get(view.tensor, 0)
-        seen = self.at(view)
-        found = [a for a in seen if (writes or a.writes) and a.unit != unit and (_same(a, view, base) or a.view.overlaps(view, a.base, base))]
-        if writes:
-            seen[:] = [a for a in seen if a.unit == unit or not covers(view, base, a.view, a.base)]
-        else:  # one read per source and view is enough: a source completes in order
-            seen[:] = [a for a in seen if a.writes or a.source != source or not _same(a, view, base)]
-        seen.append(Access(unit, view, base, writes, source))
+        mine = self.access(unit, source, view, writes)
+        keep, search = self.places(mine)
+        seen = self.seen(search)
+        found = [a for a in seen if (writes or a.writes) and a.unit != unit and a.overlaps(mine)]
+        for a in seen:
+            if a.unit != unit:
+                # one read per source and view is enough: a source completes in order
+                a.gone = mine.covers(a) if writes else not a.writes and a.source == source and a.same(mine)
+        for key in search:
+            if (bucket := self.buckets.get(key)) and any(a.gone for a in bucket):
+                bucket[:] = [a for a in bucket if not a.gone]
+        for key in keep:
+            self.buckets.setdefault(key, []).append(mine)
         return found
-
 
     def written(self, view: View) -> bool:
         """True if an earlier access wrote a byte of the view."""
+        mine = self.access(-1, -1, view, False)
+        return any(a.writes and a.overlaps(mine) for a in self.seen(self.places(mine)[1]))
+
+    def access(self, unit: int, source: int, view: View, writes: bool) -> Access:
         base = self.addresses.get(view.tensor, 0)
-        return any(a.writes and (_same(a, view, base) or a.view.overlaps(view, a.base, base)) for a in self.at(view))
+        low, high = view.extent
+        self.count += 1
+        return Access(unit, view, base, writes, source, low + base, high + base, self.count)
 
-    def at(self, view: View) -> list[Access]:
-        """Remembered accesses of the view's region."""
-        return self.seen.setdefault(self.region.get(view.tensor, -1 - int(view.memory)), [])
+    def places(self, mine: Access) -> tuple[list[object], list[object]]:
+        """Buckets to keep an access in, and buckets to search; wide accesses are kept in one of their own."""
+        memory = mine.view.memory
+        space, chunk = self.space.get(mine.view.tensor, int(memory)), CHUNK[memory]
+        first, last = mine.low // chunk, max(mine.low, mine.high - 1) // chunk
+        near: list[object] = [(space, k) for k in range(first, last + 1)]
+        aside = (space, "wide")
+        return ([aside] if len(near) > WIDE else near), [*near, aside]
 
-
-def _same(a: Access, view: View, base: int) -> bool:
-    return a.base == base and a.view == view
-
-
-def covers(outer: View, outer_base: int, inner: View, inner_base: int) -> bool:
-    """True if every byte of `inner` is a byte of `outer`; may say False where that is hard to see."""
-    if outer == inner and outer_base == inner_base:
-        return True
-    if not outer.dense:
-        return False
-    if outer.memory is not Memory.HBM and not (
-        outer.partition <= inner.partition and inner.partition + inner.partitions <= outer.partition + outer.partitions
-    ):
-        return False
-    (a0, a1), (b0, b1) = outer.extent, inner.extent
-    return a0 + outer_base <= b0 + inner_base and b1 + inner_base <= a1 + outer_base
-
-
-def _regions(tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> dict[str, int]:
-    """Tensors that share bytes share a region number."""
-    out: dict[str, int] = {}
-    number = 0
-    for memory in Memory:
-        mine = sorted((t for t in tensors.values() if t.memory is memory), key=lambda t: (addresses.get(t.name, 0), t.name))
-        reach = -1
-        for t in mine:
-            start = addresses.get(t.name, 0)
-            if start >= reach:
-                number += 1
-            out[t.name] = number
-            reach = max(reach, start + t.partition_bytes)
-    return out
+    def seen(self, keys: Iterable[object]) -> list[Access]:
+        """Remembered accesses that may overlap, in order."""
+        lists = [bucket for k in keys if (bucket := self.buckets.get(k))]
+        if len(lists) <= 1:
+            return list(lists[0]) if lists else []
+        return sorted({a.order: a for bucket in lists for a in bucket}.values(), key=lambda a: a.order)

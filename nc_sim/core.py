@@ -26,15 +26,21 @@ from .timeline import Timeline
 
 END = 2  # SimPy keeps 0 and 1 for its own process events
 BEGIN = 1 << 60
+EVENTS_PER_REPORT = 20_000
 ROW = 16  # priorities per row: its finish, then its updates
 FOLLOW, LOAD, STREAM = int(Rule.FOLLOW), int(Rule.LOAD), int(Rule.STREAM)
 AT_START, AT_STREAMED = int(When.START), int(When.STREAMED)
 ADD, SUB = int(Op.ADD), int(Op.SUB)
 
 
-def run(table: Table, probes: Sequence[Probe] = (), env: simpy.Environment | None = None) -> Timeline:
-    """Run a lowered program to completion; Deadlock if it cannot."""
-    return _Run(table, tuple(probes), env or simpy.Environment()).run()
+def run(
+    table: Table,
+    probes: Sequence[Probe] = (),
+    env: simpy.Environment | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Timeline:
+    """Run a lowered program to completion; Deadlock if it cannot. `progress` is told rows done and rows in all."""
+    return _Run(table, tuple(probes), env or simpy.Environment()).run(progress)
 
 
 class _Event(simpy.Event):
@@ -70,6 +76,10 @@ class _Run:
         self.servers = [_Server(self, k) for k in range(table.servers)]
         self.latest: dict[tuple[int, int], int] = {}  # (server, ring) -> last nominal arrival: rings stay in order
         self.transfer = list(zip(table.server.tolist(), table.ring.tolist(), table.arrival.tolist(), strict=True))
+        self.packets, self.packet, self.first, self.last, self.load, self.ring = (
+            c.tolist() for c in (table.packets, table.packet, table.first, table.last, table.load, table.ring)
+        )
+        self.rows = table.rows
         self.first_transfer_priority = BEGIN + len(table.stream_names)
         self.server_priority = self.first_transfer_priority + total
 
@@ -81,15 +91,28 @@ class _Run:
         self.env.schedule(event, priority, delay)  # type: ignore[arg-type]
         return event
 
-    def run(self) -> Timeline:
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Timeline:
         for s in range(len(self.table.stream_names)):
             if self.table.stream_ptr[s] < self.table.stream_ptr[s + 1]:
                 self.env.process(self.stream(s))
-        self.env.run()
+        if progress is None:
+            self.env.run()
+        else:
+            self.run_in_parts(progress)
         self.check_complete()
         end = max(self.finish, default=0)
         columns = (np.array(c, np.int64) for c in (self.ready, self.start, self.finish))
         return Timeline(*columns, gate=self.gate.history(end))
+
+    def run_in_parts(self, progress: Callable[[int, int], None]) -> None:
+        base = sum(self.at_row)
+        while self.env.peek() != float("inf"):
+            progress(sum(self.at_row) - base, self.table.rows)
+            for _ in range(EVENTS_PER_REPORT):
+                if self.env.peek() == float("inf"):
+                    break
+                self.env.step()
+        progress(self.table.rows, self.table.rows)
 
     def check_complete(self) -> None:
         stuck = [s for s, row in enumerate(self.at_row) if row < self.table.stream_ptr[s + 1]]
@@ -241,16 +264,16 @@ class _Server:
     def arrive(self, event: Any) -> None:
         """A transfer's descriptors are here. A load that meets a busy engine, or a ring just used, comes again later."""
         t, now, table = event._value, self.run.env.now, self.table
-        ring, row = int(table.ring[t]), table.rows + t
+        ring, row = self.run.ring[t], self.run.rows + t
         again = self.run.ready[row] >= 0
         if not again:
             self.run.ready[row] = now
-            self.extra[t] = int(table.first[t])
+            self.extra[t] = self.run.first[t]
             held = self.held.get(ring, -1)
             if held > now:
                 self.postpone(t, ring, held + 1)
                 return
-            if table.load[t] and not any(self.sent[other] == 0 for other in self.queue[ring]):
+            if self.run.load[t] and not any(self.sent[other] == 0 for other in self.queue[ring]):
                 recent = now - self.last_load.get(ring, -(1 << 62)) < table.recent
                 if recent or any(self.queue):
                     self.extra[t] += int(table.busy_stall[t])
@@ -262,12 +285,12 @@ class _Server:
         if not self.active:
             self.active = True
             self.pick_in(0)
-        elif self.lump is not None and int(table.ring[self.lump[0]]) != ring:
+        elif self.lump is not None and self.run.ring[self.lump[0]] != ring:
             self.break_lump(now)
 
     def postpone(self, t: int, ring: int, tick: int) -> None:
         self.held[ring] = tick
-        priority = self.run.first_transfer_priority + self.table.rows + t
+        priority = self.run.first_transfer_priority + self.run.rows + t
         self.run.at(tick - self.run.env.now, priority, self.arrive, t)
 
     def pick_in(self, delay: int) -> None:
@@ -279,32 +302,32 @@ class _Server:
         ring = next(r % rings for r in range(self.turn, self.turn + rings) if self.queue[r % rings])
         self.turn = (ring + 1) % rings
         t = self.queue[ring][0]
-        sent, packets = self.sent[t], int(table.packets[t])
-        if sent == 0 and self.run.start[table.rows + t] < 0:
-            self.run.start[table.rows + t] = now
+        sent, packets = self.sent[t], self.run.packets[t]
+        if sent == 0 and self.run.start[self.run.rows + t] < 0:
+            self.run.start[self.run.rows + t] = now
             for hook in self.run.on_start:
-                hook(table.rows + t, now)
+                hook(self.run.rows + t, now)
         if sum(map(bool, self.queue)) == 1:
             self.lump = (t, now, sent)
             self.sent[t] = packets if packets else 1
-            length = (packets - sent) * int(table.packet[t]) + (self.extra[t] if sent == 0 else 0) * bool(packets)
-            self.finish_in(length + int(table.last[t]), t)
+            length = (packets - sent) * self.run.packet[t] + (self.extra[t] if sent == 0 else 0) * bool(packets)
+            self.finish_in(length + self.run.last[t], t)
         elif sent < packets:
             self.sent[t] = sent + 1
-            self.pick_in(int(table.packet[t]) + (self.extra[t] if sent == 0 else 0))
+            self.pick_in(self.run.packet[t] + (self.extra[t] if sent == 0 else 0))
         else:
             self.sent[t] = max(sent, 1)
-            self.finish_in(int(table.last[t]), t)
+            self.finish_in(self.run.last[t], t)
 
     def finish_in(self, delay: int, t: int) -> None:
         self.round += 1
-        self.run.at(delay, END + (self.table.rows + t) * ROW, self.complete, (t, self.round))
+        self.run.at(delay, END + (self.run.rows + t) * ROW, self.complete, (t, self.round))
 
     def break_lump(self, now: int) -> None:
         """Go back to packet by packet: the current packet ends, then the rings take turns."""
         assert self.lump is not None
         t, began, before = self.lump
-        packets, packet = int(self.table.packets[t]), int(self.table.packet[t])
+        packets, packet = self.run.packets[t], self.run.packet[t]
         if before == packets:
             return  # the semaphore packet is under way
         first_end = began + packet + (self.extra[t] if before == 0 else 0)
@@ -322,11 +345,11 @@ class _Server:
         t, valid = event._value
         if valid != self.round:
             return
-        row, ring, now = self.table.rows + t, int(self.table.ring[t]), self.run.env.now
+        row, ring, now = self.run.rows + t, self.run.ring[t], self.run.env.now
         self.lump = None
         self.queue[ring].popleft()
         del self.sent[t], self.extra[t]
-        if self.table.load[t]:
+        if self.run.load[t]:
             self.last_load[ring] = now
         for hook in self.run.on_finish:
             hook(row, now)

@@ -84,7 +84,8 @@ class _Lowering:
         self.handed = {e: self.hidden(f"{e.label} handed over") for e in COMPUTE}
         self.began = {e: self.hidden(f"{e.label} began") for e in COMPUTE}
         self.count = dict.fromkeys(COMPUTE, 0)
-        self.depth = {e: chip(f"sequencer.{e.name.lower()}.queue_depth") for e in COMPUTE}
+        # Looked at without counting as used: only a program that fills a queue rests on its depth.
+        self.depth = {e: int(chip.chip.numbers[f"sequencer.{e.name.lower()}.queue_depth"].value) for e in COMPUTE}
         for e in COMPUTE:
             if self.depth[e] < 1:
                 raise ProgramError(chip.chip.name, f"sequencer.{e.name.lower()}.queue_depth is 0", "at least 1")
@@ -143,6 +144,7 @@ class _Lowering:
         position = self.count[engine]
         self.count[engine] = position + 1
         if position >= self.depth[engine]:
+            self.chip(f"sequencer.{engine.name.lower()}.queue_depth")
             sequence.waits.append((self.began[engine], position - self.depth[engine] + 1))
         sequence.updates.append((self.handed[engine], Op.ADD, 1, When.START, self.handover[engine]))
         stream = len(Engine) + COMPUTE.index(engine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -72,12 +72,14 @@ def simulate(
     phase_range: bool = False,
     races: str = "error",
     probes: Sequence[Probe] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Run a program on a chip: values and time.
 
     `inputs` gives an array for every input tensor; without inputs and `values`, only time is computed. `what_if`
     overrides chip numbers by dotted name, `without` switches mechanisms off by name. `phase_range` also runs 16 phases
-    of the clock gate. `races` is "error", "report" (kept in the result) or "ignore".
+    of the clock gate. `races` is "error", "report" (kept in the result) or "ignore". `progress` is called now and then
+    with rows done and rows in all.
 
     Raises ProgramError (Race and Deadlock among them), ChipError, Unsupported or Unspecified, each naming the line.
     """
@@ -95,7 +97,7 @@ def simulate(
     watching = list(probes)
     if memories is not None:
         watching.append(Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine")))
-    timeline = run(table, compiled.steps, watching)
+    timeline = run(table, compiled.steps, watching, progress)
     found: list[str] = []
     observed: list[str] = []
     if compiled.explicit and races != "ignore":
@@ -114,10 +116,12 @@ def simulate(
     )  # fmt: skip
 
 
-def run(table: Table, steps: Sequence[Step], probes: Sequence[Probe] = ()) -> Timeline:
+def run(
+    table: Table, steps: Sequence[Step], probes: Sequence[Probe] = (), progress: Callable[[int, int], None] | None = None
+) -> Timeline:
     """Run a table on the SimPy engine; a deadlock is told in the program's words."""
     try:
-        return core.run(table, probes)
+        return core.run(table, probes, progress=progress)
     except Deadlock as e:
         raise deadlock(e, table, steps) from None
 

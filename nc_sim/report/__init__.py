@@ -1,0 +1,1 @@
+"""Views of a result for people; no engine is involved."""

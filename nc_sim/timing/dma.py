@@ -18,6 +18,8 @@ from ..isa import Engine, Memory
 from ..isa.dma import DmaDirect2d
 from .cost import Cost
 
+MEASURED_ROW_BYTES = 4096  # rows up to this size are replayed; only longer ones rest on `dma.max_row_bytes`
+
 
 @attrs.frozen(slots=True)
 class Share:
@@ -48,9 +50,9 @@ def trigger(dma: DmaDirect2d, engine: Engine, rows: int, chip: Reader) -> Cost:
 
 def rows_by_engine(dma: DmaDirect2d, chip: Reader) -> tuple[list[int], int]:
     """Descriptor rows on each DMA engine, and the bytes of one row."""
-    engines, served, longest = chip("dma.engines"), chip("dma.partitions_per_engine"), chip("dma.max_row_bytes")
+    engines, served = chip("dma.engines"), chip("dma.partitions_per_engine")
     size = dma.row_bytes
-    pieces = -(-size // longest)
+    pieces = -(-size // chip("dma.max_row_bytes")) if size > MEASURED_ROW_BYTES else 1
     rows = dma.dst.size // dma.row_elements * pieces
     side = next((v for v in (dma.dst, dma.src) if v.memory is Memory.SBUF), None)
     if side is None or not served:

@@ -5,8 +5,8 @@ may change its rate; then everything that ends, in row order; then everything th
 arrive, and last the DMA engines, which pick their next packet knowing all of the tick's arrivals.
 
 Legal tables: an array row (LOAD, STREAM) has the same issue and the same START delays in all states, because its state
-is known only at its end; array rows share one stream; a STREAM waits for every LOAD and STREAM before it; a START delay
-is at least one tick, and so is every duration.
+is known only at its end; array rows share one stream, which is not ordered; a STREAM waits for every LOAD and STREAM
+before it; a START delay is at least one tick, and so is every duration.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ class Outcome:
     blocked: tuple[tuple[int, int, int, int, int], ...] = ()
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Stream:
     row: int
     last: int
     look: int  # the tick at which it comes to its row
     followed: int = LONG_AGO
+    visible: int = 0  # latest finish so far
 
 
 @attrs.define
@@ -82,9 +83,8 @@ class Naive:
         total = table.rows + table.transfers
         self.ready, self.start, self.finish = [-1] * total, [-1] * total, [-1] * total
         self.value = [0] * table.semaphores
-        self.streams = [
-            Stream(int(table.stream_ptr[s]), int(table.stream_ptr[s + 1]), int(table.stream_start[s])) for s in range(len(table.stream_names))
-        ]
+        ends = table.stream_ptr.tolist()
+        self.streams = [Stream(*x) for x in zip(ends[:-1], ends[1:], table.stream_start.tolist(), strict=True)]
         throttle = table.throttle
         self.array = Array(throttle.starts_gated and throttle.window > 0, throttle.phase or throttle.window)
         self.array.history.append((0, int(not self.array.gated)))
@@ -103,7 +103,9 @@ class Naive:
         left = [(s, x) for s, x in enumerate(self.streams) if x.row < x.last]
         if left:
             return Outcome(blocked=tuple((s, x.row, *self.lacking(x.row)) for s, x in left))
-        return Outcome(tuple(self.ready), tuple(self.start), tuple(self.finish), tuple(self.array.history))
+        end = max(self.finish, default=0)
+        history = tuple(change for change in self.array.history if change[0] <= end)
+        return Outcome(tuple(self.ready), tuple(self.start), tuple(self.finish), history)
 
     def pending(self) -> bool:
         """Whether this tick or a later one can still change anything, the throttle's level until the end included."""
@@ -212,10 +214,13 @@ class Naive:
             a.product, a.work = row, int(t.work[row])
         else:
             state = int(rule == Rule.FOLLOW and now - x.followed < t.follow_window)
-            self.finish[row] = now + int(t.cost_latency[cost, state])
-            self.schedule(row, When.FINISH, self.finish[row], state)
+            finish = now + int(t.cost_latency[cost, state])
+            if t.stream_ordered[self.streams.index(x)]:
+                finish = x.visible = max(finish, x.visible)
+            self.finish[row] = finish
+            self.schedule(row, When.FINISH, finish, state)
             if rule == Rule.FOLLOW:
-                x.followed = self.finish[row]
+                x.followed = finish
         self.schedule(row, When.START, now, state)
         for k in range(t.fan_ptr[row], t.fan_ptr[row + 1]):
             arrival, place = now + int(t.arrival[k]), (int(t.server[k]), int(t.ring[k]))

@@ -1,0 +1,278 @@
+"""The command line: run, replay, chips, disasm, view, check."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from . import __version__, chip, workloads
+from .isa.errors import NcSimError, ProgramError
+from .mechanisms import MECHANISMS
+from .program import Program
+from .replay import replay as run_replay
+from .report import text
+from .result import Result
+from .simulate import simulate
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Group(click.Group):
+    """One clear error instead of a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NcSimError as e:
+            click.secho(f"error: {e}", fg="red", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nc-sim")
+def main() -> None:
+    """A cycle-approximate NeuronCore simulator: values, time and traces."""
+
+
+def _shared(f: F) -> F:
+    """Options of every command that simulates."""
+    for option in (
+        click.option("--chip", "chip_name", default="trn2", show_default=True, help="a chip's name, or the path of a chip file"),
+        click.option("--what-if", multiple=True, metavar="NAME=VALUE", help="override a chip number; may be repeated"),
+        click.option("--without", multiple=True, metavar="MECHANISM", help=f"switch a mechanism off: {', '.join(MECHANISMS)}"),
+        click.option("--json", "as_json", is_flag=True, help="print JSON"),
+    ):
+        f = option(f)
+    return f
+
+
+@main.command()
+@click.argument("program")
+@_shared
+@click.option("--size", "sizes", multiple=True, metavar="NAME=VALUE", help="a size of the workload; may be repeated")
+@click.option("--seed", default=0, show_default=True, help="of the workload's inputs")
+@click.option("--out", type=click.Path(path_type=Path), help="folder for the trace  [default: out/NAME]")
+@click.option("--timing-only", is_flag=True, help="no values")
+@click.option("--phase-range", is_flag=True, help="also run 16 phases of the clock gate")
+@click.option("--races", type=click.Choice(["error", "report", "ignore"]), default="error", show_default=True)
+@click.option("--width", default=0, help="columns of the timeline  [default: the terminal's]")
+def run(
+    program: str, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, sizes: tuple[str, ...],
+    seed: int, out: Path | None, timing_only: bool, phase_range: bool, races: str, width: int,
+) -> None:  # fmt: skip
+    """Run a workload by name, a Python file with build(), or a saved program.
+
+    Values are checked against the workload's own reference; the trace is written and named.
+    """
+    source, built = _built(program, dict(_pair(s, "--size") for s in sizes))
+    inputs = None
+    if not timing_only and source is not None and hasattr(source, "inputs"):
+        inputs = source.inputs(built, seed)
+    result = simulate(
+        built, chip_name, inputs, values=False if timing_only or (inputs is None and source is None) else None,
+        what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, progress=_progress("simulating"),
+    )  # fmt: skip
+    checked = _check_values(source, inputs, result) if inputs is not None else {}
+    folder = result.save(out or Path("out") / built.name)
+    if as_json:
+        click.echo(json.dumps({**result.summary(), "values": checked, "trace": str(folder)}, indent=2))
+    else:
+        from .trace.text import timeline
+
+        click.echo(text.summary(result))
+        for name, error in checked.items():
+            click.echo(f"  values     {name} agrees with its reference: largest error {error:.3g}")
+        click.echo("")
+        click.echo(timeline(result, width=width or min(Console().width, 120)))
+        click.echo(f"\ntrace: {folder}")
+
+
+@main.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@_shared
+@click.option("--dma-from-trace", is_flag=True, help="take every DMA's latency from the packets beside the trace")
+@click.option("--gate-phase", type=float, metavar="NS", help="a clock-gate edge, from the release of Sync")
+def replay(
+    trace: Path, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, dma_from_trace: bool,
+    gate_phase: float | None,
+) -> None:  # fmt: skip
+    """Simulate the instruction stream of a hardware profile (NAME.instr.csv); compare with its measurement."""
+    result = run_replay(
+        trace, chip_name, dma_from_trace=dma_from_trace, without=without, what_if=_overrides(what_if), gate_phase_ns=gate_phase
+    )
+    click.echo(json.dumps(result.summary(), indent=2) if as_json else text.comparison(result))
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--diff", nargs=2, metavar="A B", help="numbers in which two chips differ")
+@click.option("--prefix", default="", help="only names that start so, for instance dma.")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def chips(name: str | None, diff: tuple[str, str] | None, prefix: str, as_json: bool) -> None:
+    """List the chips, or one chip's numbers with how each is known and where from."""
+    if diff:
+        click.echo(text.difference(chip.load(diff[0]), chip.load(diff[1])))
+        return
+    if name is None:
+        rows = [(c.name, c.core, str(len(c.numbers)), _statuses(c)) for c in map(chip.load, chip.names())]
+        click.echo(json.dumps([r[0] for r in rows]) if as_json else "\n".join(text.table(("chip", "core", "numbers", "of which"), rows)))
+        return
+    data = chip.load(name)
+    if as_json:
+        numbers = {k: {"value": None if n.value is None else text.value(n.value), "status": n.status, "source": n.source} for k, n in data.numbers.items() if k.startswith(prefix)}
+        click.echo(json.dumps({"name": data.name, "core": data.core, "sources": dict(data.sources), "numbers": numbers}, indent=2))
+    else:
+        click.echo(text.chip(data, prefix))
+
+
+def _statuses(data: chip.Chip) -> str:
+    counts = {s: sum(n.status == s for n in data.numbers.values()) for s in chip.STATUSES}
+    return ", ".join(f"{n} {s}" for s, n in counts.items() if n)
+
+
+@main.command()
+@click.argument("program")
+@click.option("--chip", "chip_name", default="trn2", show_default=True)
+@click.option("--machine", is_flag=True, help="machine instructions with semaphores and addresses, by queue")
+def disasm(program: str, chip_name: str, machine: bool) -> None:
+    """Print a workload, a Python file's program or a saved one as text; the text can be run again."""
+    from .forms import program_to_text
+    from .simulate import compile_program
+
+    _, built = _built(program, {})
+    if not machine:
+        click.echo(program_to_text(built), nl=False)
+        return
+    from .trace.operands import listing
+
+    compiled, _ = compile_program(built, chip.load(chip_name))
+    click.echo(listing(compiled), nl=False)
+
+
+@main.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--instructions", default=0, metavar="N", help="also list the first N instructions")
+@click.option("--width", default=0, help="columns of the timeline  [default: the terminal's]")
+def view(trace: Path, instructions: int, width: int) -> None:
+    """Show a saved hardware trace as a text timeline."""
+    from .trace import hardware
+    from .trace import text as trace_text
+
+    loaded = hardware.load(trace)
+    click.echo(trace_text.timeline(loaded, width=width or min(Console().width, 120)))
+    if instructions:
+        click.echo("")
+        click.echo(trace_text.table(loaded, instructions))
+
+
+@main.command()
+@click.argument("program")
+@_shared
+def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool) -> None:
+    """Check a program without keeping anything: operands, capacity, initialised reads, deadlocks, races."""
+    _, built = _built(program, {})
+    result = simulate(built, chip_name, values=False, what_if=_overrides(what_if), without=without, progress=_progress("checking"))
+    report = {"program": built.name, "chip": result.chip.name, "explicit": built.explicit, "instructions": len(result.steps), "observed_semaphores": list(result.observed_semaphores)}
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+        return
+    how = "semaphores given" if built.explicit else "semaphores inserted"
+    click.echo(f"{built.name}: {len(result.steps)} instructions on {result.chip.name}, {how}; no error, no race, no deadlock")
+    for name in result.observed_semaphores:
+        click.echo(f"  order by {name} holds for the observed run only: it is subtracted from or set")
+
+
+def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Program]:
+    """The program of a workload, a Python file or a saved program; and the module, if one built it."""
+    path = Path(name)
+    if name in workloads.NAMES:
+        module = workloads.load(name)
+    elif path.suffix == ".py":
+        module = _module(path)
+    elif path.suffix in (".msgpack", ".ncasm"):
+        from .forms import load_program
+
+        return None, load_program(path)
+    else:
+        raise ProgramError("program", f"{name!r}", f"one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file")
+    known = inspect.signature(module.build).parameters
+    for size in sizes:
+        if size not in known:
+            raise ProgramError(f"{name} --size", f"{size!r}", f"one of {', '.join(known) or 'none'}")
+    program = module.build(**sizes)
+    if not isinstance(program, Program):
+        raise ProgramError(name, f"build() returned {type(program).__name__}", "a Program")
+    return module, program
+
+
+def _module(path: Path) -> ModuleType:
+    """A user's own file, executed as Python does; only ever one named on the command line."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ProgramError(str(path), "cannot be read", "a Python file with build()")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "build", None)):
+        raise ProgramError(str(path), "no build()", "a function build() that returns a Program")
+    return module
+
+
+def _pair(text_pair: str, option: str) -> tuple[str, Any]:
+    name, equals, value = text_pair.partition("=")
+    if not equals or not name or not value:
+        raise ProgramError(option, f"{text_pair!r}", "NAME=VALUE")
+    return name, int(value) if value.lstrip("-").isdigit() else value
+
+
+def _overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
+    return {name: str(value) for name, value in (_pair(p, "--what-if") for p in pairs)}
+
+
+def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray], result: Result) -> dict[str, float]:
+    """Largest error of each output against the workload's reference; an error if rounding cannot explain it."""
+    if source is None or not hasattr(source, "reference"):
+        return {}
+    out = {}
+    for name, wanted in source.reference(inputs).items():
+        got = result.outputs[name].astype(np.float64)
+        error = float(np.max(np.abs(got - wanted) / np.maximum(np.abs(wanted), 1), initial=0.0))
+        if not error <= source.TOLERANCE:
+            raise ProgramError(f"{result.program.name} output {name}", f"differs from its reference by {error:.3g}", f"at most {source.TOLERANCE:.3g}")
+        out[name] = error
+    return out
+
+
+def _progress(what: str) -> Callable[[int, int], None]:
+    """A progress bar with an estimate on the terminal, once a run takes longer than two seconds."""
+    began, bar, task = time.monotonic(), None, None
+
+    def show(done: int, total: int) -> None:
+        nonlocal bar, task
+        if bar is None and done < total and time.monotonic() - began > 2 and sys.stderr.isatty():
+            bar = Progress(TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+            task = bar.add_task(what, total=total)
+            bar.start()
+        if bar is not None and task is not None:
+            bar.update(task, completed=done)
+            if done >= total:
+                bar.stop()
+                bar = None
+
+    return show
+
+
+if __name__ == "__main__":
+    main(prog_name="nc-sim")

@@ -1,0 +1,533 @@
+"""Programs as files: text to read and to write by hand (.ncasm), msgpack to keep and to hash (.msgpack).
+
+Both come from the fields that instructions declare (isa/text.py, isa/fields.py). Reading either executes nothing, and
+a program that was read satisfies every check that building it does.
+
+Text declares in the words of Program's own methods, before use, then lists the calls (isa/text.py holds their grammar).
+Blank lines and lines that begin with # are free.
+
+    program NAME
+    input|output|hbm NAME DTYPE [dim,dim]
+    constant NAME DTYPE [dim,dim] data=BASE64
+    sbuf|psum NAME DTYPE [partitions,dim] [address=BYTES] [partition=FIRST]
+    semaphore NAME
+
+msgpack is one map of exactly these keys, in this order: format, version, name, tensors, semaphores, steps. Values are in
+the one form that this module writes: a float where the field holds one, no aliases.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import msgpack
+
+from .isa import DTYPES, Engine, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
+from .isa.errors import NcSimError, ProgramError
+from .isa.text import (
+    WHOLE,
+    build,
+    check_engine,
+    check_line,
+    instruction_class,
+    near,
+    parse_step,
+    read_field,
+    shown,
+    split_comment,
+    step_to_text,
+    whole_number,
+)
+from .program import Program, Tensor
+
+T, R = TypeVar("T"), TypeVar("R")
+
+FORMAT, VERSION = "nc-sim program", 1
+KEYS = ("format", "version", "name", "tensors", "semaphores", "steps")
+MAX_BYTES = 1 << 30  # of a file
+MAX_TEXT = 4096  # UTF-8 bytes of a name or a user's line
+MAX_ITEMS = 1024  # entries of one list inside a tensor or a step
+LIMITS = f"msgpack, text of at most {MAX_TEXT} bytes, lists of at most {MAX_ITEMS}, no extension types, no repeated keys"
+
+Whole = int | None
+TENSOR = {
+    "name": str, "memory": int, "dtype": str, "shape": list, "kind": str, "address": Whole, "partition": int, "data": bytes | None,
+}  # fmt: skip
+STEP = {
+    "engine": int, "chosen": bool, "mnemonic": str, "fields": dict, "waits": list, "updates": list, "call": int, "line": str,
+}  # fmt: skip
+WAIT = {"semaphore": int, "value": int}
+UPDATE = {"semaphore": int, "op": int, "value": int, "when": int}
+
+# How text names what a tensor is: Program's methods.
+DECLARATIONS = {
+    "input": (Memory.HBM, "input"),
+    "output": (Memory.HBM, "output"),
+    "constant": (Memory.HBM, "constant"),
+    "hbm": (Memory.HBM, "internal"),
+    "sbuf": (Memory.SBUF, "internal"),
+    "psum": (Memory.PSUM, "internal"),
+}
+_WORDS = {place: word for word, place in DECLARATIONS.items()}
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def save_program(program: Program, path: str | os.PathLike[str]) -> None:
+    """Write the program as text (.ncasm) or msgpack (.msgpack), whole or not at all."""
+    to = Path(path)
+    data = program_to_text(program).encode() if _is_text(to) else program_to_msgpack(program)
+    if len(data) > MAX_BYTES:
+        raise ProgramError(str(to), f"{len(data)} bytes", f"at most {MAX_BYTES}")
+    partial = to.with_name(f".{to.name}.{secrets.token_hex(8)}")
+    try:
+        with open(partial, "xb") as file:
+            file.write(data)
+        os.replace(partial, to)
+    except OSError as e:
+        raise ProgramError(str(to), f"cannot be written: {e.strerror}", "a file in a folder that exists") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_program(path: str | os.PathLike[str]) -> Program:
+    """The program of a .ncasm or .msgpack file."""
+    of = Path(path)
+    text = _is_text(of)
+    try:
+        with open(of, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise ProgramError(str(of), f"cannot be read: {e.strerror}", "a program file") from None
+    if not text:
+        return program_from_msgpack(data, of.name)
+    try:
+        return program_from_text(data.decode("utf-8-sig"), of.name)
+    except UnicodeDecodeError as e:
+        line = e.object.count(b"\n", 0, e.start) + 1
+        raise ProgramError(f"{of.name}:{line}", f"byte {e.object[e.start]:#04x}", "UTF-8 text") from None
+
+
+def _is_text(path: Path) -> bool:
+    if path.suffix not in (".ncasm", ".msgpack"):
+        raise ProgramError(str(path), f"suffix {path.suffix!r}", ".ncasm for text or .msgpack")
+    return path.suffix == ".ncasm"
+
+
+def canonical_hash(program: Program) -> str:
+    """Twenty digits that name the program: the first 8 bytes of SHA-256 over its msgpack form without the users' lines."""
+    digest = hashlib.sha256()
+    for part in _packed(program, lines=False):
+        digest.update(part)
+    return f"{int.from_bytes(digest.digest()[:8], 'big'):020d}"
+
+
+# --- text --------------------------------------------------------------------------------------------------------
+
+
+def program_to_text(program: Program) -> str:
+    """The program as text."""
+    lines = [f"program {program.name}", "", *map(_tensor_to_text, program.tensors.values())]
+    lines += ["", *(f"semaphore {name}" for name in _semaphores(program))] if program.semaphores else []
+    lines.append("")
+    names = program.semaphores.__getitem__
+    for index, step in enumerate(program.steps):
+        try:
+            lines.append(step_to_text(attrs.evolve(step, call=-1), names))  # the call is the position
+        except NcSimError as e:
+            raise e.at(f"steps[{index}]") from None
+    return "\n".join(lines) + "\n"
+
+
+def _tensor_to_text(t: Tensor) -> str:
+    words = [_WORDS[t.memory, t.kind], t.name, t.dtype.name, f"[{','.join(map(str, t.shape))}]"]
+    if t.address is not None:
+        words.append(f"address={t.address:#x}")
+    if t.partition:
+        words.append(f"partition={t.partition}")
+    if t.data is not None:
+        words.append(f"data={base64.b64encode(t.data).decode()}")
+    return " ".join(words)
+
+
+def program_from_text(text: str, where: str = "") -> Program:
+    """The program of a text; errors name `where` and the line."""
+    program: Program | None = None
+    ids: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        body = line.strip()
+        if not body or body.startswith("#"):
+            continue
+        try:
+            program = _read_line(program, ids, body)
+        except NcSimError as e:
+            raise e.at(f"{where or 'program text'}:{number}") from None
+    if program is None:
+        raise ProgramError(where or "program text", "no program", "program NAME on its first line")
+    return program
+
+
+def _read_line(program: Program | None, ids: dict[str, int], line: str) -> Program:
+    keyword = line.split(maxsplit=1)[0]
+    if program is None or keyword == "program":
+        words = split_comment(line)[0].split()
+        if program is not None or keyword != "program" or len(words) != 2:
+            raise ProgramError("", shown(line), "program NAME, once, before everything else")
+        return Program(words[1])
+    if keyword in DECLARATIONS:
+        _declare(program, _tensor_from_text(keyword, split_comment(line)[0].split()[1:]))
+    elif keyword == "semaphore":
+        words = split_comment(line)[0].split()
+        if len(words) != 2:
+            raise ProgramError("", shown(line), "semaphore NAME")
+        ids[words[1]] = _semaphore(program, words[1])
+    else:
+        step = parse_step(line, _finder(ids))
+        if step.call >= 0:
+            raise ProgramError("", f"call={step.call}", "no call= in a program: a call is numbered by its place")
+        _append(program, step)
+    return program
+
+
+def _finder(ids: dict[str, int]) -> Callable[[str], int]:
+    def find(name: str) -> int:
+        if name not in ids:
+            raise ProgramError("", f"semaphore {shown(name)}{near(name, ids)}", "one that a line above declares: semaphore NAME")
+        return ids[name]
+
+    return find
+
+
+def _tensor_from_text(keyword: str, words: list[str]) -> Tensor:
+    memory, kind = DECLARATIONS[keyword]
+    allowed = {"constant": ("data",), "sbuf": ("address", "partition"), "psum": ("address", "partition")}.get(keyword, ())
+    if len(words) < 3:
+        raise ProgramError(keyword, shown(" ".join(words)), "NAME DTYPE [dim,dim]")
+    name, dtype, shape, *options = words
+    if dtype not in DTYPES:
+        raise ProgramError(f"{keyword} {name}", f"element type {shown(dtype)}{near(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
+    if not re.fullmatch(r"\[[0-9,]*\]", shape):
+        raise ProgramError(f"{keyword} {name}", f"shape {shown(shape)}", "[dim,dim] without spaces")
+    given: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or key not in allowed or key in given:
+            forms = " and ".join(f"{a}=" for a in allowed)
+            raise ProgramError(f"{keyword} {name}", shown(option), f"{forms}, each once" if forms else "nothing after the shape")
+        given[key] = _base64(value) if key == "data" else whole_number(value, f"{keyword} {name} {key}")
+    dims = tuple(whole_number(d, f"{keyword} {name} shape") for d in shape[1:-1].split(",")) if shape != "[]" else ()
+    return Tensor(name, memory, dims, DTYPES[dtype], kind, **given)
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ProgramError("data", shown(text), "base64") from None
+
+
+# --- msgpack -----------------------------------------------------------------------------------------------------
+
+
+def program_to_msgpack(program: Program) -> bytes:
+    """The program as one msgpack map: the canonical form."""
+    return b"".join(_packed(program, lines=True))
+
+
+def _packed(program: Program, lines: bool) -> Iterator[bytes]:
+    packer = msgpack.Packer(strict_types=True)
+    yield packer.pack_map_header(len(KEYS))
+    for key, value in (("format", FORMAT), ("version", VERSION), ("name", program.name)):
+        yield packer.pack(key) + packer.pack(_storable(value))
+    yield packer.pack("tensors") + packer.pack_array_header(len(program.tensors))
+    for t in program.tensors.values():
+        yield packer.pack(_placed(f"tensor {t.name}", _encode_tensor, t))
+    yield packer.pack("semaphores") + packer.pack([_storable(name) for name in _semaphores(program)])
+    yield packer.pack("steps") + packer.pack_array_header(len(program.steps))
+    for index, step in enumerate(program.steps):
+        yield packer.pack(_placed(f"steps[{index}]", encode_step, attrs.evolve(step, call=index, line=step.line if lines else "")))
+
+
+def program_from_msgpack(data: bytes, where: str = "") -> Program:
+    """The program of msgpack bytes; errors name `where` and the part."""
+    try:
+        return _Reader(data).program()
+    except NcSimError as e:
+        raise e.at(where or "program bytes") from None
+
+
+def encode_step(step: Step) -> list[Any]:
+    """A step as plain lists, numbers and strings, columns as in STEP; also for machine steps in other files."""
+    i = step.instruction
+    fields = {name: _storable(kind.encode(getattr(i, name)), name) for name, kind in fields_of(type(i)).items()}
+    waits = [[w.semaphore, w.value] for w in step.waits]
+    updates = [[u.semaphore, int(u.op), u.value, int(u.when)] for u in step.updates]
+    line = _storable(check_line(step.line), "line")
+    return [int(step.engine), step.chosen, i.mnemonic, fields, _storable(waits, "waits"), _storable(updates, "updates"), step.call, line]
+
+
+def decode_step(raw: Any) -> Step:
+    """The step that `encode_step` gave; ProgramError for anything else. `instruction.check()` is left to the caller."""
+    engine, chosen, mnemonic, fields, waits, updates, call, line = _columns(raw, STEP)
+    cls = instruction_class(mnemonic)
+    try:
+        queue = _member(Engine, engine, "engine")
+        check_engine(cls, queue)
+        values, kinds = {}, fields_of(cls)
+        for name, value in fields.items():
+            if name not in kinds:
+                raise ProgramError("", f"field {shown(name)}{near(name, kinds)}", f"one of {', '.join(kinds)}", cls.source)
+            values[name] = read_field(name, kinds[name].decode, value)
+        instruction = build(cls, values)
+        for name, value in fields.items():
+            stored = kinds[name].encode(getattr(instruction, name))
+            if not _identical(_storable(stored, name), value):
+                raise ProgramError(name, shown(value), f"{shown(stored)}, as it is stored")
+        if not -1 <= call <= WHOLE:
+            raise ProgramError("", f"call {call}", "-1 or the number of a call")
+        return Step(instruction, queue, tuple(map(_decode_wait, waits)), tuple(map(_decode_update, updates)), check_line(line), call, chosen)
+    except NcSimError as e:
+        raise e.at(mnemonic) from None
+
+
+def _decode_wait(raw: Any) -> Wait:
+    semaphore, value = _columns(raw, WAIT, "wait ")
+    return Wait(_whole(semaphore, "wait semaphore"), _whole(value, "wait value"))
+
+
+def _decode_update(raw: Any) -> Update:
+    semaphore, op, value, when = _columns(raw, UPDATE, "update ")
+    return Update(
+        _whole(semaphore, "update semaphore"), _member(UpdateOp, op, "update op"), _whole(value, "update value"), _member(When, when, "update when")
+    )  # fmt: skip
+
+
+def _encode_tensor(t: Tensor) -> list[Any]:
+    row = [t.name, int(t.memory), t.dtype.name, list(t.shape), t.kind, t.address, t.partition, t.data]
+    return [_storable(value, name) for name, value in zip(TENSOR, row, strict=True)]
+
+
+def _decode_tensor(raw: Any) -> Tensor:
+    name, memory, dtype, shape, kind, address, partition, data = _columns(raw, TENSOR)
+    if dtype not in DTYPES:
+        raise ProgramError(f"tensor {shown(name)}", f"element type {shown(dtype)}{near(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
+    if any(type(d) is not int for d in shape):
+        raise ProgramError(f"tensor {shown(name)}", f"shape {shown(shape)}", "whole numbers")
+    return Tensor(name, _member(Memory, memory, "memory"), tuple(shape), DTYPES[dtype], kind, address, partition, data)
+
+
+def _columns(raw: Any, columns: dict[str, Any], what: str = "") -> list[Any]:
+    if type(raw) is not list or len(raw) != len(columns):
+        raise ProgramError(what.strip(), shown(raw), f"a list of {len(columns)}: {', '.join(columns)}")
+    for value, (name, kind) in zip(raw, columns.items(), strict=True):
+        # isinstance alone would take True for the whole number 1
+        if not isinstance(value, kind) or (type(value) is bool and kind is not bool):
+            raise ProgramError(f"{what}{name}", shown(value), f"of type {getattr(kind, '__name__', kind)}")
+    return raw
+
+
+def _member(enum: Any, value: int, what: str) -> Any:
+    try:
+        return enum(value)
+    except ValueError:
+        raise ProgramError("", f"{what} {value}", f"0 to {len(enum) - 1}") from None
+
+
+def _whole(value: int, what: str) -> int:
+    if not 0 <= value <= WHOLE:
+        raise ProgramError("", f"{what} {value}", f"a whole number from 0 to {WHOLE}")
+    return value
+
+
+def _storable(value: Any, where: str = "") -> Any:
+    """`value` as msgpack stores it, one NaN for all; ProgramError for what a reader would refuse as too large."""
+    if isinstance(value, float):
+        return float(value) if value == value else math.nan
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not -WHOLE - 1 <= value <= WHOLE:
+            raise ProgramError(where, f"a number of {value.bit_length()} bits", "whole numbers of at most 63 bits and a sign")
+        return int(value)
+    if isinstance(value, str) and len(value.encode(errors="surrogatepass")) > MAX_TEXT:
+        raise ProgramError(where, f"text of {len(value.encode(errors='surrogatepass'))} bytes", f"at most {MAX_TEXT}")
+    if isinstance(value, list):
+        if len(value) > MAX_ITEMS:
+            raise ProgramError(where, f"{len(value)} entries", f"at most {MAX_ITEMS}")
+        return [_storable(v, where) for v in value]
+    return value
+
+
+def _identical(a: Any, b: Any) -> bool:
+    """Equal in type and bits: 1, 1.0 and True differ, so do 0.0 and -0.0, and a NaN equals itself."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(_identical, a, b))
+    return a.hex() == b.hex() if isinstance(a, float) else bool(a == b)
+
+
+class _Reader:
+    """Reads a program part by part, so that no claimed length is believed before its bytes are there."""
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) > MAX_BYTES:
+            raise ProgramError("", f"more than {MAX_BYTES} bytes", f"at most {MAX_BYTES}")
+        self.size = len(data)
+        self.unpacker = msgpack.Unpacker(
+            raw=False, strict_map_key=True, object_pairs_hook=_no_repeats, ext_hook=_no_extension, max_buffer_size=MAX_BYTES,
+            max_str_len=MAX_TEXT, max_bin_len=MAX_BYTES, max_array_len=MAX_ITEMS, max_map_len=MAX_ITEMS, max_ext_len=0,
+        )  # fmt: skip
+        self.unpacker.feed(data)
+
+    def program(self) -> Program:
+        """The whole program; nothing may follow it."""
+        keys = self.take("start", self.unpacker.read_map_header)
+        self.key(0, keys)
+        if (found := self.take("format", self.unpacker.unpack)) != FORMAT:
+            raise ProgramError("", f"format {shown(found)}", f"format {FORMAT!r}")
+        self.key(1, keys)
+        found = self.take("version", self.unpacker.unpack)
+        if type(found) is not int or found != VERSION:
+            raise ProgramError("", f"version {shown(found)}", f"version {VERSION}, the only one that this nc-sim reads")
+        self.key(2, keys)
+        name = self.take("name", self.unpacker.unpack)
+        if type(name) is not str:
+            raise ProgramError("name", shown(name), "of type str")
+        program = Program(name)
+        for index, raw in self.items(3, keys):
+            _placed(f"tensors[{index}]", lambda raw: _declare(program, _decode_tensor(raw)), raw)
+        for index, raw in self.items(4, keys):
+            if type(raw) is not str:
+                raise ProgramError(f"semaphores[{index}]", shown(raw), "of type str")
+            _placed(f"semaphores[{index}]", lambda raw: _semaphore(program, raw), raw)
+        for index, raw in self.items(5, keys):
+            _placed(f"steps[{index}]", lambda raw, index=index: _append(program, _numbered(decode_step(raw), index)), raw)
+        if keys > len(KEYS):
+            raise ProgramError("", f"key {shown(self.take('key', self.unpacker.unpack))}", f"only {', '.join(KEYS)}")
+        if self.unpacker.tell() != self.size:
+            raise ProgramError("", f"{self.size - self.unpacker.tell()} bytes after the program", "none")
+        return program
+
+    def key(self, position: int, keys: int) -> None:
+        """Take the key that must come next."""
+        found = self.take(f"key {KEYS[position]}", self.unpacker.unpack) if position < keys else None
+        if found != KEYS[position]:
+            raise ProgramError("", f"key {shown(found)}" if position < keys else f"no key {KEYS[position]!r}", f"the keys {', '.join(KEYS)}, in this order")
+
+    def items(self, position: int, keys: int) -> Iterator[tuple[int, Any]]:
+        """The elements of a list, one at a time."""
+        self.key(position, keys)
+        for index in range(self.take(KEYS[position], self.unpacker.read_array_header)):
+            yield index, self.take(f"{KEYS[position]}[{index}]", self.unpacker.unpack)
+
+    def take(self, what: str, read: Callable[[], Any]) -> Any:
+        """What `read` finds next, or a ProgramError that says where the file is wrong."""
+        try:
+            return read()
+        except msgpack.OutOfData:
+            raise ProgramError(what, f"the data end after {self.size} bytes", "a complete program; is it cut off?") from None
+        except (ValueError, msgpack.UnpackException):
+            raise ProgramError(what, f"unreadable data at byte {self.unpacker.tell()}", LIMITS) from None
+
+
+def _no_repeats(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    out: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in out:
+            raise ValueError("repeated key")
+        out[key] = value
+    return out
+
+
+def _no_extension(code: int, data: bytes) -> Any:
+    raise ValueError("extension type")
+
+
+# --- the checks of building --------------------------------------------------------------------------------------
+
+
+def _declare(program: Program, t: Tensor) -> None:
+    """Add a tensor as Program's own methods do."""
+    where = f"tensor {t.name}"
+    if (t.memory, t.kind) not in _WORDS:
+        raise ProgramError(where, f"{shown(t.kind)} in {t.memory.name}", "input, output, constant or internal in HBM, internal on chip")
+    if t.memory is Memory.HBM and (t.address is not None or t.partition):
+        raise ProgramError(where, f"address {t.address}, partition {t.partition} in HBM", "no address and partition 0")
+    if (t.kind == "constant") != (t.data is not None):
+        raise ProgramError(where, f"{'no' if t.data is None else len(t.data)} bytes of data", "data for constants and for nothing else")
+    try:
+        program._tensor(t.name, t.memory, t.shape, t.dtype, t.kind, t.address, t.partition, t.data)
+    except ProgramError as e:  # placed at the line that calls nc-sim, where the file is meant
+        raise ProgramError(where, e.found, e.required, e.source) from None
+    if max(*t.shape, t.partition_bytes, t.address or 0, t.partition) > WHOLE:
+        raise ProgramError(where, f"a number of {max(*t.shape, t.partition_bytes).bit_length()} bits", "numbers of at most 63 bits")
+    if t.data is not None and len(t.data) != t.partition_bytes:
+        raise ProgramError(where, f"{len(t.data)} bytes of data", f"{t.partition_bytes} for {list(t.shape)} of {t.dtype.name}")
+
+
+def _semaphore(program: Program, name: str) -> int:
+    try:
+        return program.semaphore(name).id
+    except ProgramError as e:
+        raise ProgramError(f"semaphore {name}", e.found, e.required, e.source) from None
+
+
+def _semaphores(program: Program) -> Iterable[str]:
+    """Names in order of number, which is how files number them."""
+    if list(program.semaphores) != list(range(len(program.semaphores))):
+        raise ProgramError("semaphores", f"numbers {shown(list(program.semaphores))}", "0, 1, 2 and so on, as Program.semaphore gives them")
+    return program.semaphores.values()
+
+
+def _numbered(step: Step, index: int) -> Step:
+    if step.call != index:
+        raise ProgramError(step.instruction.mnemonic, f"call {step.call}", f"{index}: a call is numbered by its place")
+    return step
+
+
+def _append(program: Program, step: Step) -> None:
+    """Add a step as Program.append does, under the line it was written with."""
+    i, queue = step.instruction, step.engine.name.lower()
+    where = f"{queue} {i.mnemonic}"
+    for item in (*step.waits, *step.updates):
+        if item.semaphore not in program.semaphores:
+            raise ProgramError(where, f"semaphore {item.semaphore}", f"one of the {len(program.semaphores)} of the program")
+    if not step.chosen and step.engine is not i.engines[0]:
+        raise ProgramError(where, f"engine {queue} that nobody chose", f"{i.engines[0].name.lower()}, the default of {i.mnemonic}")
+    try:
+        for name, view, _ in i.views:
+            _placed(name, lambda view: check_operand(program, view), view)
+        i.check()
+    except NcSimError as e:
+        raise e.at(queue if e.where.startswith(i.mnemonic) else where) from None
+    step.call = len(program.steps)
+    program.steps.append(step)
+    program._positions[step.engine] += 1
+
+
+def check_operand(program: Program, view: View) -> None:
+    """Raise ProgramError unless the view could have been sliced from a tensor of the program."""
+    program._check_view(view)
+    tensor = program.tensors[view.tensor]
+    if view.memory is not tensor.memory:
+        raise ProgramError("", f"{view} is in {view.memory.name}", f"{tensor.memory.name}, where tensor {tensor.name} is")
+    if view.dtype.itemsize != tensor.dtype.itemsize:
+        raise ProgramError("", f"{view} has elements of {view.dtype.itemsize} bytes", f"{tensor.dtype.itemsize}, as tensor {tensor.name}")
+    if view.offset % view.dtype.itemsize:
+        raise ProgramError("", f"{view} starts at byte {view.offset}", f"a multiple of {view.dtype.itemsize}")
+
+
+def _placed(where: str, do: Callable[[T], R], what: T) -> R:
+    try:
+        return do(what)
+    except NcSimError as e:
+        raise e.at(where) from None

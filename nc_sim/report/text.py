@@ -1,0 +1,111 @@
+"""Summaries and comparisons as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..chip import Chip
+from ..replay import Replay
+from ..result import Result
+
+
+def summary(result: Result) -> str:
+    """The run in a few lines: time, work, engines, and what the numbers rest on."""
+    s = result.summary()
+    body = s["duration_ns"]
+    lines = [
+        f"{s['program']} on {s['chip']} ({result.chip.core})",
+        f"  body       {us(body)}   profile total {us(s['total_time_ns'])}   benchmark {us(s['benchmark_ns'])}",
+    ]
+    if s["phase_range_ns"]:
+        low, high = s["phase_range_ns"]
+        lines.append(f"  gate phase {us(low)} to {us(high)} over {16} phases of the clock gate")
+    lines.append(
+        f"  work       {s['instructions']} instructions, {size(s['hbm_read_bytes'])} read, {size(s['hbm_write_bytes'])} written, {s['flops'] / 1e6:.2f} Mflop on the TensorEngine"
+    )
+    rows = [(name, f"{e['instructions']:.0f}", us(e["busy_ns"]), f"{100 * e['busy_ns'] / body:.1f} %" if body else "-") for name, e in s["engines"].items()]
+    lines += table(("engine", "instructions", "busy", "of body"), rows, indent="  ")
+    for what in ("what_if", "without", "races", "observed_semaphores"):
+        if s[what]:
+            lines.append(f"  {what.replace('_', '-')}: {s[what] if not isinstance(s[what], dict) else ', '.join(f'{k}={v}' for k, v in s[what].items())}")
+    if s["assumed"]:
+        lines.append(f"  rests on {len(s['assumed'])} numbers that no source gives for this chip:")
+        lines += [f"    {name} ({why})" for name, why in s["assumed"].items()]
+    return "\n".join(lines)
+
+
+def comparison(replay: Replay) -> str:
+    """Simulated against measured."""
+    s = replay.summary()
+    lines = [
+        f"{s['trace']} on {s['chip']}: {s['instructions']} instructions of the kernel body",
+        f"  body         simulated {us(s['total_simulated_ns'])}   measured {us(s['total_measured_ns'])}   {s['total_error_percent']:+.2f} %",
+        f"  start times  median error {s['median_start_error_ns']:.0f} ns ({s['median_start_error_percent']:.2f} % of the body), p95 {s['p95_start_error_ns']:.0f} ns ({s['p95_start_error_percent']:.2f} %)",
+        f"  clock gate   phase from {s['gate_phase']}",
+        f"  DMA          {'latencies taken from the trace' if s['dma_from_trace'] else 'simulated'}",
+    ]
+    rows = [
+        (
+            opcode, f"{v['count']:.0f}", f"{v['measured_median_ns']:.0f}", f"{v['simulated_median_ns']:.1f}",
+            f"{v['median_duration_error_ns']:.1f}", f"{v['median_duration_error_percent']:.1f} %", f"{v['median_start_error_ns']:.0f}",
+        )
+        for opcode, v in s["by_opcode"].items()
+    ]  # fmt: skip
+    head = ("opcode", "count", "measured ns", "simulated ns", "|error| ns", "|error|", "start |error| ns")
+    return "\n".join([*lines, "  durations, medians by opcode:", *table(head, rows, indent="  ")])
+
+
+def chip(data: Chip, prefix: str = "") -> str:
+    """Every number of a chip with its provenance."""
+    rows = [
+        (key, "-" if n.value is None else value(n.value), n.status, n.source) for key, n in sorted(data.numbers.items()) if key.startswith(prefix)
+    ]
+    lines = [f"{data.name}: {data.core}, {len(data.numbers)} numbers, one tick = {float(1 / data.ticks_per_ns):.6g} ns", *table(("name", "value", "status", "source"), rows)]
+    used = {r[3].split(":")[0].split(",")[0] for r in rows}
+    return "\n".join([*lines, "", "sources:", *(f"  {code}: {text}" for code, text in data.sources.items() if code in used)])
+
+
+def difference(a: Chip, b: Chip) -> str:
+    """Numbers in which two chips differ."""
+    rows = [
+        (key, *(("-" if n.value is None else value(n.value)) + f" ({n.status})" for n in (a.numbers[key], b.numbers[key])))
+        for key in sorted(a.numbers)
+        if (a.numbers[key].value, a.numbers[key].status) != (b.numbers[key].value, b.numbers[key].status)
+    ]
+    return "\n".join(table(("name", a.name, b.name), rows)) if rows else f"{a.name} and {b.name} do not differ"
+
+
+def value(v: Any) -> str:
+    """A chip number as its file would write it."""
+    if isinstance(v, tuple):
+        return " ".join("{" + ",".join(s) + "}" for s in v)
+    if hasattr(v, "denominator") and v.denominator != 1:
+        return f"{float(v):g}" if float(f"{float(v):g}") == float(v) else f"{v.numerator}/{v.denominator}"
+    return str(v)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Columns aligned: text left, numbers right."""
+    if not rows:
+        return []
+    widths = [max(len(str(r[k])) for r in (head, *rows)) for k in range(len(head))]
+    numeric = [all(r[k][:1].isdigit() or r[k][:1] in "+-" for r in rows) for k in range(len(head))]
+    out = []
+    for row in (head, *rows):
+        cells = (str(c).rjust(w) if right else str(c).ljust(w) for c, w, right in zip(row, widths, numeric, strict=True))
+        out.append(indent + "  ".join(cells).rstrip())
+    return out
+
+
+def us(ns: float) -> str:
+    """A time in microseconds."""
+    return f"{ns / 1000:.3f} us"
+
+
+def size(count: int) -> str:
+    """Bytes with a binary unit."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"

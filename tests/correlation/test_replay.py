@@ -1,0 +1,87 @@
+"""Replayed hardware streams against their measurement. Tolerances are the project's claims; see docs/timing.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nc_sim import replay
+
+NAMES = ("fused_fp32_s512", "baseline_bf16_s512")
+# What an independent, earlier prototype of the same rules says of the same traces: body in ns, simulated and with
+# DMA latencies taken from the trace.
+PROTOTYPE = {"fused_fp32_s512": (23015, 23097), "baseline_bf16_s512": (39357, 39096)}
+# Its ablations: change of the body against the measurement, in percent of it.
+ABLATIONS = {
+    "clock-gate": (-11.0, -3.9),
+    "dma-completion-latency": (-2.7, -2.4),
+    "dma-load-stalls": (-10.0, -2.2),
+    "dma-busy-penalty": (-1.1, -1.4),
+    "dma-row-overhead": (-1.9, -0.9),
+    "software-descriptor-generation": (-14.6, -3.7),
+    "semaphore-latency": (-1.5, -0.4),
+    "issue-gap": (-1.9, 0.2),
+    "fixed-latency": (-3.7, -1.7),
+    "pe-result-latency": (-1.9, -0.4),
+    "weight-load": (-1.4, 0.1),
+    "run-ahead": (0.5, 1.1),
+    "vector-fast-modes": (-0.4, 1.4),
+    "event-semaphore": (-0.7, 0.3),
+    "pointer-operand": (-0.7, 0.6),
+    "hardware-descriptor-generation": (-0.4, 0.7),
+}
+SAME_SIZE = 0.6  # percent of the body: a shifted clock-gate decision moves the sum of small effects by as much
+
+
+def trace(traces: Path, name: str) -> Path:
+    return traces / f"{name}.instr.csv"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_simulated_body_is_within_two_percent_of_the_measured_one(traces: Path, name: str) -> None:
+    r = replay(trace(traces, name))
+    assert abs(r.total_simulated_ns / r.total_measured_ns - 1) <= 0.02
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_median_start_error_is_within_one_and_a_half_percent_of_the_body(traces: Path, name: str) -> None:
+    assert replay(trace(traces, name)).summary()["median_start_error_percent"] <= 1.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_body_is_within_one_percent_of_the_prototype(traces: Path, name: str) -> None:
+    simulated, given = PROTOTYPE[name]
+    assert abs(replay(trace(traces, name)).total_simulated_ns / simulated - 1) <= 0.01
+    assert abs(replay(trace(traces, name), dma_from_trace=True).total_simulated_ns / given - 1) <= 0.01
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_measured_dma_latencies_the_body_is_within_half_a_percent(traces: Path, name: str) -> None:
+    r = replay(trace(traces, name), dma_from_trace=True)
+    assert abs(r.total_simulated_ns / r.total_measured_ns - 1) <= 0.005
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_clock_gate_opens_in_the_measured_window(traces: Path, name: str) -> None:
+    r = replay(trace(traces, name))
+    opened = next(tick for tick, full in r.timeline.gate if full)
+    measured = {"fused_fp32_s512": 23822 - 13289, "baseline_bf16_s512": 45839 - 13508}[name]
+    assert abs(r.chip.ns(opened) - measured) <= 1
+
+
+@pytest.mark.parametrize("mechanism", ABLATIONS)
+def test_switching_a_mechanism_off_moves_the_body_as_the_prototype_says(traces: Path, mechanism: str) -> None:
+    for name, expected in zip(NAMES, ABLATIONS[mechanism], strict=True):
+        r = replay(trace(traces, name), without=[mechanism])
+        error = 100 * (r.total_simulated_ns / r.total_measured_ns - 1)
+        assert error == pytest.approx(expected, abs=max(SAME_SIZE, 0.1 * abs(expected))), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gate_phase_is_bracketed_from_the_clock_column_where_no_profile_lists_it(traces: Path, tmp_path: Path, name: str) -> None:
+    alone = tmp_path / f"{name}.instr.csv"
+    alone.write_bytes(trace(traces, name).read_bytes())
+    r = replay(alone)
+    assert r.gate_source.startswith("clock column: a transition between")
+    assert abs(r.total_simulated_ns / r.total_measured_ns - 1) <= 0.02
