@@ -27,7 +27,7 @@ class DmaDirect2d(Instruction):
     dst: View = of(WRITE)
     src: View = of(READ)
     generation: str = of(GENERATION)
-    row: int | None = of(Maybe(Integer(1, 1 << 32)), None)  # elements of one descriptor, where a trace says
+    row: int | None = of(Maybe(Integer(1, 1 << 32)), default=None)  # elements of one descriptor, where a trace says
 
     def work(self) -> Work:
         return Work(kind="dma", elements=self.dst.size)
@@ -70,7 +70,7 @@ class DmaCopy(Instruction):
 
     dst: View = of(WRITE)
     src: View = of(READ)
-    dge_mode: str = of(DGE_MODES, "unknown")
+    dge_mode: str = of(DGE_MODES, default="unknown")
 
     def check(self) -> None:
         for name, v, _ in self.views:

@@ -291,6 +291,6 @@ ACT = Choice(tuple(ACT_FNS), lambda v: act_fn(v).name)
 READ, WRITE = Operand(), Operand(writes=True)
 
 
-def of(kind: Any, default: Any = attrs.NOTHING) -> Any:
+def of(kind: Any, *, default: Any = attrs.NOTHING) -> Any:
     """Declare an instruction field of a kind; `default` makes it optional."""
     return attrs.field(default=default, metadata={"kind": kind})

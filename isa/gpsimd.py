@@ -26,7 +26,8 @@ def affine(i: Any, partitions: int) -> np.ndarray:
     for step, count in i.pattern:
         value = (value[:, None] + np.arange(count, dtype=np.int64) * step).reshape(-1)
     value = np.arange(partitions, dtype=np.int64)[:, None] * i.channel_multiplier + value
-    return value.astype(np.uint32).view(np.int32)
+    wrapped: np.ndarray = value.astype(np.uint32).view(np.int32)
+    return wrapped
 
 
 class _Affine(_Elementwise):
@@ -47,8 +48,8 @@ class Iota(_Affine):
 
     dst: View = of(WRITE)
     pattern: tuple[tuple[int, int], ...] = of(Pattern())
-    offset: int = of(INT32, 0)
-    channel_multiplier: int = of(INT32, 0)
+    offset: int = of(INT32, default=0)
+    channel_multiplier: int = of(INT32, default=0)
 
     def check(self) -> None:
         self.check_pattern(self.pattern, self.dst)
@@ -69,8 +70,8 @@ class AffineSelect(_Affine):
     channel_multiplier: int = of(INT32)
     on_true_tile: View = of(READ)
     on_false_value: float = of(Real())
-    cmp_op: str = of(COMPARISONS, "equal")
-    offset: int = of(INT32, 0)
+    cmp_op: str = of(COMPARISONS, default="equal")
+    offset: int = of(INT32, default=0)
 
     def check(self) -> None:
         self.check_pattern(self.pattern, self.dst)

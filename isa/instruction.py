@@ -6,13 +6,14 @@ import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 import attrs
 import numpy as np
 
 from .dtypes import DType
 from .errors import ProgramError
+from .fields import of
 from .view import View
 
 C = TypeVar("C", bound="type[Instruction]")
@@ -59,6 +60,8 @@ class Work:
 
 class Target(Protocol):
     """What `expand` may ask of the chip and the program it expands for."""
+
+    explicit: bool  # the program carries its own semaphores: nothing may be inserted
 
     def feature(self, name: str) -> Any:
         """The chip's value for a dotted name."""
@@ -177,6 +180,7 @@ def fields_of(cls: type[Instruction]) -> dict[str, Any]:
     return _FIELDS[cls]
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(of,))
 def instruction(*engines: Engine, source: str, machine: bool = True, mnemonic: str = "") -> Callable[[C], C]:
     """Register a class as an instruction. The one decorator a new instruction needs."""
 

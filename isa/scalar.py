@@ -23,9 +23,9 @@ class Activate(_Elementwise):
     dst: View = of(WRITE)
     op: str = of(ACT)
     data: View = of(READ)
-    bias: Any = of(Maybe(Scalar()), None)
-    scale: Any = of(Scalar(), 1.0)
-    reduce_cmd: str = of(REDUCE_CMDS, "idle")
+    bias: Any = of(Maybe(Scalar()), default=None)
+    scale: Any = of(Scalar(), default=1.0)
+    reduce_cmd: str = of(REDUCE_CMDS, default="idle")
 
     def work(self) -> Work:
         kind = "identity" if self.op in ("copy", "identity") else "function"
@@ -94,11 +94,11 @@ class Activation(_Elementwise):
     dst: View = of(WRITE)
     op: str = of(ACT)
     data: View = of(READ)
-    bias: Any = of(Maybe(Scalar()), None)
-    scale: Any = of(Scalar(), 1.0)
-    reduce_op: str | None = of(Maybe(one_of(("add",))), None)
-    reduce_res: View | None = of(Maybe(WRITE), None)
-    reduce_cmd: str = of(REDUCE_CMDS, "idle")
+    bias: Any = of(Maybe(Scalar()), default=None)
+    scale: Any = of(Scalar(), default=1.0)
+    reduce_op: str | None = of(Maybe(one_of(("add",))), default=None)
+    reduce_res: View | None = of(Maybe(WRITE), default=None)
+    reduce_cmd: str = of(REDUCE_CMDS, default="idle")
 
     def check(self) -> None:
         self.on_chip()

@@ -14,6 +14,7 @@ import numpy as np
 from .errors import Unimplemented, Unsupported
 from .fields import READ, WRITE, Flag, Integer, Maybe, one_of, of
 from .instruction import Engine, Instruction, Target, Work, instruction
+from .vector import streamed
 from .view import Memory, View
 
 MAX_CONTRACTION = 128  # rows of the array (NeuronCore architecture guides)
@@ -32,8 +33,8 @@ class LoadWeights(Instruction):
     """Load the stationary operand into the array."""
 
     src: View = of(READ)
-    passes: str = of(PASSES, "single")
-    transpose: bool = of(Flag(), False)
+    passes: str = of(PASSES, default="single")
+    transpose: bool = of(Flag(), default=False)
 
     def check(self) -> None:
         self.require(self.src.memory is Memory.SBUF, f"src is in {self.src.memory.name}", "the stationary operand is read from SBUF")
@@ -62,9 +63,9 @@ class Matmul(Instruction):
     dst: View = of(WRITE)
     src: View = of(READ)
     columns: int = of(Integer(1, MAX_COLUMNS))
-    accumulate: bool = of(Flag(), False)
-    passes: str = of(PASSES, "single")
-    transpose: bool = of(Flag(), False)
+    accumulate: bool = of(Flag(), default=False)
+    passes: str = of(PASSES, default="single")
+    transpose: bool = of(Flag(), default=False)
 
     def accumulates(self) -> bool:
         return self.accumulate
@@ -107,17 +108,18 @@ class Matmul(Instruction):
 class NcMatmul(Instruction):
     """dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; K runs along partitions, dst is in PSUM.
 
-    `accumulate=None`: the first write to the destination overwrites, later ones accumulate.
+    `accumulate=None`: the first write to the destination overwrites, later ones accumulate. The `onezero` flags say
+    that an operand holds only 0 and 1, which saves fp32 a pass.
     """
 
     dst: View = of(WRITE)
     stationary: View = of(READ)
     moving: View = of(READ)
-    is_stationary_onezero: bool = of(Flag(), False)
-    is_moving_onezero: bool = of(Flag(), False)
-    is_transpose: bool = of(Flag(), False)
-    accumulate: bool | None = of(Maybe(Flag()), None)
-    perf_mode: str = of(PERF_MODES, "none")
+    is_stationary_onezero: bool = of(Flag(), default=False)
+    is_moving_onezero: bool = of(Flag(), default=False)
+    is_transpose: bool = of(Flag(), default=False)
+    accumulate: bool | None = of(Maybe(Flag()), default=None)
+    perf_mode: str = of(PERF_MODES, default="none")
 
     def accumulates(self) -> bool:
         return self.accumulate is True
@@ -146,12 +148,17 @@ class NcMatmul(Instruction):
             raise Unimplemented(self.mnemonic, f"perf_mode={self.perf_mode}", "only perf_mode=none is modelled so far", self.source)
         if self.is_transpose and not target.feature("tensor.transpose_mode"):
             raise Unsupported(self.mnemonic, "is_transpose=True", "a chip with the PE's transpose mode (NeuronCore-v3 and later)", self.source)
-        fp32 = self.moving.dtype.name == "float32" and not self.is_transpose
-        names = ("low", "high") if fp32 and target.feature("tensor.fp32_passes") == 2 else ("single",)
-        for passes in names:
-            yield LoadWeights(src=self.stationary, passes=passes, transpose=self.is_transpose)
+        names: tuple[str, ...] = ("single",)
+        if self.moving.dtype.name == "float32" and not self.is_transpose:
+            zero_one = self.is_stationary_onezero or self.is_moving_onezero
+            passes = target.feature("tensor.fp32_onezero_passes" if zero_one else "tensor.fp32_passes")
+            if passes not in (1, 2):
+                raise Unimplemented(self.mnemonic, f"{passes} passes for fp32", "1 or 2: LOW and HIGH are the passes known", self.source)
+            names = ("single",) if passes == 1 else ("low", "high")
+        for name in names:
+            yield LoadWeights(src=self.stationary, passes=name, transpose=self.is_transpose)
             yield Matmul(
-                dst=self.dst, src=self.moving, columns=self.stationary.elements, passes=passes,
+                dst=self.dst, src=self.moving, columns=self.stationary.elements, passes=name,
                 accumulate=bool(self.accumulate), transpose=self.is_transpose,
             )  # fmt: skip
 
@@ -179,6 +186,11 @@ class NcTranspose(Instruction):
         self.require(self.data.memory is Memory.SBUF, f"data is in {self.data.memory.name}", "the TensorEngine reads SBUF")
         if not target.feature("tensor.transpose_mode"):
             raise Unimplemented(self.mnemonic, "a transpose as a matrix product", "a chip with the PE's transpose mode (NeuronCore-v3 and later)", self.source)
+        self.require(
+            not target.explicit,
+            "nc_transpose on the TensorEngine in a program with semaphores of its own",
+            "nc_matmul(is_transpose=True) with an identity you load and wait for: nothing is inserted here",
+        )
         identity = target.identity(self.data.dtype)
         k = self.data.partitions
         return [
@@ -199,8 +211,7 @@ class TransposeVector(Instruction):
         self.require(self.dst.shape[0] == self.src.elements and self.dst.elements == self.src.partitions, f"dst is {list(self.dst.shape)}", "src transposed")
 
     def work(self) -> Work:
-        psum = self.src.memory is Memory.PSUM
-        return Work(kind="transpose", elements=self.src.elements, psum_read=psum, psum_write=self.dst.memory is Memory.PSUM)
+        return streamed("transpose", self.dst, self.src)
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
         return {"dst": operands["src"].reshape(self.src.partitions, -1).T.reshape(self.dst.shape)}

@@ -17,7 +17,8 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -31,6 +32,8 @@ ENGINES = {e.name.lower(): e for e in Engine}
 SIGNS = {UpdateOp.ADD: "+", UpdateOp.SUB: "-", UpdateOp.SET: "="}
 RESERVED = ("call", "wait", "update")  # no instruction may have a field of these names
 WHOLE = (1 << 63) - 1  # a table's columns are int64
+MAX_TEXT = 1024  # UTF-8 bytes of a name or a user's line
+MAX_ITEMS = 1024  # entries of one list in an operand
 MAX_AXIS = 31  # a view has far fewer; checks of instructions count up to the number they are given
 SHAPE_OF_A_STEP = "engine mnemonic field=value ..."
 
@@ -94,18 +97,15 @@ def parse_step(line: str, semaphore_id: Callable[[str], int]) -> Step:
     if name not in ENGINES:
         raise ProgramError("", f"engine {shown(name)}{near(name, ENGINES)}", f"one of {', '.join(ENGINES)}")
     cls = instruction_class(mnemonic)
-    where = f"{name} {mnemonic}"
-    try:
+    with placed(f"{name} {mnemonic}"):
         check_engine(cls, ENGINES[name])
         given = _assignments(cls, rest)
-        call = whole_number(given.pop("call")) if "call" in given else -1
+        call = whole_number(given.pop("call"), "call") if "call" in given else -1
         waits = tuple(_wait(w, semaphore_id) for w in given.pop("wait").split(",")) if "wait" in given else ()
         updates = tuple(_update(u, semaphore_id) for u in given.pop("update").split(",")) if "update" in given else ()
         kinds = fields_of(cls)
         instruction = build(cls, {field: read_field(field, kinds[field].parse, text) for field, text in given.items()})
         return Step(instruction, ENGINES[name], waits, updates, check_line(comment), call, chosen=name == first)
-    except NcSimError as e:
-        raise e.at(where) from None
 
 
 def split_comment(line: str) -> tuple[str, str]:
@@ -115,15 +115,15 @@ def split_comment(line: str) -> tuple[str, str]:
 
 
 def _assignments(cls: type[Instruction], words: Iterable[str]) -> dict[str, str]:
-    names, given = list(fields_of(cls)), dict[str, str]()
+    names, given = [*fields_of(cls), *RESERVED], dict[str, str]()
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise ProgramError("", shown(word), "field=value")
         if name in given:
             raise ProgramError("", f"{name} is given twice", "each field once")
-        if name not in names and name not in RESERVED:
-            raise ProgramError("", f"field {shown(name)}{near(name, [*names, *RESERVED])}", f"one of {', '.join([*names, *RESERVED])}", cls.source)
+        if name not in names:
+            raise ProgramError("", f"field {shown(name)}{near(name, names)}", f"one of {', '.join(names)}", cls.source)
         given[name] = value
     return given
 
@@ -179,18 +179,38 @@ def check_line(line: str) -> str:
     """The user's line, if it can stand behind a # and come back equal."""
     if not line.isprintable() or line != line.strip():
         raise ProgramError("", f"the user's line {shown(line)}", "printable characters, no space at either end")
+    check_length(line)
     return line
+
+
+def check_length(text: str, where: str = "") -> None:
+    """Raise ProgramError for text that a file does not hold."""
+    if len(text) * 4 > MAX_TEXT < (size := len(text.encode(errors="surrogatepass"))):
+        raise ProgramError(where, f"{shown(text)} of {size} bytes", f"text of at most {MAX_TEXT}")
 
 
 def read_field(name: str, read: Callable[[Any], Any], raw: Any) -> Any:
     """`read(raw)`, a kind's parse or decode; whatever it raises becomes a ProgramError that names the field."""
     try:
-        return read(raw)
+        value = read(raw)
     except ProgramError as e:
         found = e.found if len(e.found) <= _LONGEST else f"{e.found[:_LONGEST]}..."
         raise ProgramError(f"{name} {e.where}".strip(), found, e.required, e.source) from None
     except _UNREADABLE:
         raise ProgramError(name, shown(raw), f"a value of {name}") from None
+    check_numbers(value, name)
+    return value
+
+
+def check_numbers(value: Any, where: str = "") -> None:
+    """Raise ProgramError unless every whole number in it, or in a tuple of bearable length, fits an int64."""
+    if isinstance(value, tuple):
+        if len(value) > MAX_ITEMS:
+            raise ProgramError(where, f"{len(value)} entries", f"at most {MAX_ITEMS}")
+        for v in value:
+            check_numbers(v, where)
+    elif isinstance(value, int) and not -WHOLE - 1 <= value <= WHOLE:
+        raise ProgramError(where, f"a number of {value.bit_length()} bits", "whole numbers of at most 63 bits and a sign")
 
 
 def build(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
@@ -204,23 +224,28 @@ def build(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
             raise ProgramError(name, f"axes {shown(list(values[name]))}", f"-{MAX_AXIS} to {MAX_AXIS}")
     made = cls(**values)
     for name, view, _ in made.views:
-        try:
-            check_view(view)
-        except ProgramError as e:
-            raise e.at(name) from None
+        check_view(view, name)
     return made
 
 
-def check_view(view: View) -> None:
+def check_view(view: View, where: str = "") -> None:
     """Raise ProgramError unless the view's numbers make a pattern, which every view that was sliced from a tensor does."""
     if len(view.strides) != len(view.counts):
-        raise ProgramError("", f"{len(view.strides)} strides and {len(view.counts)} counts", "one stride for each count")
+        raise ProgramError(where, f"{len(view.strides)} strides and {len(view.counts)} counts", "one stride for each count")
     if view.partitions < 0 or (view.memory is Memory.HBM and (view.partition or view.partitions)):
-        raise ProgramError("", f"partitions {view.partition} to {view.partition + view.partitions}", "the first before the last; none in HBM")
+        last = view.partition + view.partitions
+        raise ProgramError(where, f"partitions {view.partition} to {last}", "the first up to the last; none in HBM")
     low, high = view.extent
-    for number in (view.offset, view.partition, view.partitions, *view.strides, *view.counts, view.size, low, high):
-        if abs(number) > WHOLE:
-            raise ProgramError("", f"a number of {number.bit_length()} bits", "numbers of at most 63 bits")
+    check_numbers((view.offset, view.partition, view.partitions, view.strides, view.counts, view.size, low, high), where)
+
+
+@contextmanager
+def placed(where: str) -> Iterator[None]:
+    """Put `where` in front of the place that an error inside names."""
+    try:
+        yield
+    except NcSimError as e:
+        raise e.at(where) from None
 
 
 def near(name: str, names: Iterable[str]) -> str:

@@ -93,11 +93,11 @@ class TensorScalar(_Elementwise):
     dst: View = of(WRITE)
     data: View = of(READ)
     op0: str = of(ALU)
-    operand0: Any = of(Maybe(Scalar()), None)
-    reverse0: bool = of(Flag(), False)
-    op1: str | None = of(Maybe(ALU), None)
-    operand1: Any = of(Maybe(Scalar()), None)
-    reverse1: bool = of(Flag(), False)
+    operand0: Any = of(Maybe(Scalar()), default=None)
+    reverse0: bool = of(Flag(), default=False)
+    op1: str | None = of(Maybe(ALU), default=None)
+    operand1: Any = of(Maybe(Scalar()), default=None)
+    reverse1: bool = of(Flag(), default=False)
 
     def check(self) -> None:
         self.on_chip()
@@ -144,8 +144,8 @@ class ScalarTensorTensor(_Elementwise):
     operand0: Any = of(Scalar())
     op1: str = of(ALU)
     operand1: View = of(READ)
-    reverse0: bool = of(Flag(), False)
-    reverse1: bool = of(Flag(), False)
+    reverse0: bool = of(Flag(), default=False)
+    reverse1: bool = of(Flag(), default=False)
 
     def check(self) -> None:
         self.on_chip()
@@ -180,7 +180,7 @@ class TensorReduce(_Elementwise):
     op: str = of(ALU)
     data: View = of(READ)
     axis: tuple[int, ...] = of(Axes())
-    negate: bool = of(Flag(), False)
+    negate: bool = of(Flag(), default=False)
 
     def check(self) -> None:
         self.on_chip()

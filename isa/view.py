@@ -14,6 +14,7 @@ import numpy as np
 from .dtypes import DTYPES, DType
 from .dtypes import dtype as as_dtype
 from .errors import ProgramError
+from .lines import user_line
 
 
 class Memory(enum.IntEnum):
@@ -112,24 +113,24 @@ class View:
         """A slice, as numpy slices: integers drop a free dimension, `...` and steps work; the partition stays."""
         keys = list(key) if isinstance(key, tuple) else [key]
         if sum(k is Ellipsis for k in keys) > 1:
-            raise ProgramError(str(self), "two ellipses in one index", "at most one is allowed")
+            raise ProgramError(_where(self), "two ellipses in one index", "at most one is allowed")
         dims = len(self.shape)
         if Ellipsis not in keys:
             keys.append(Ellipsis)
         at = keys.index(Ellipsis)
         missing = dims - (len(keys) - 1)
         if missing < 0:
-            raise ProgramError(str(self), f"{len(keys) - 1} indices", f"a view of shape {list(self.shape)} takes at most {dims}")
+            raise ProgramError(_where(self), f"{len(keys) - 1} indices", f"a view of shape {list(self.shape)} takes at most {dims}")
         keys[at : at + 1] = [slice(None)] * missing
         view = self
         if self.memory is not Memory.HBM:
             first, count, step = _bounds(self, 0, keys.pop(0), self.partitions)
             if count is None:
                 raise ProgramError(
-                    str(self), "an integer index on the partition dimension", f"write t[{first}:{first + 1}] to keep the dimension"
+                    _where(self), "an integer index on the partition dimension", f"write t[{first}:{first + 1}] to keep the dimension"
                 )
             if step != 1:
-                raise ProgramError(str(self), f"partition step {step}", "partitions are contiguous: step must be 1", "NeuronCore architecture guide")
+                raise ProgramError(_where(self), f"partition step {step}", "partitions are contiguous: step must be 1", "NeuronCore architecture guide")
             view = attrs.evolve(view, partition=self.partition + first, partitions=count)
         offset, strides, counts = view.offset, [], []
         for axis, (k, stride, size) in enumerate(zip(keys, view.strides, view.counts, strict=True)):
@@ -145,21 +146,21 @@ class View:
         dims = [int(d) for s in shape for d in (s if isinstance(s, tuple | list) else (s,))]
         if self.memory is not Memory.HBM:
             if not dims or dims[0] != self.partitions:
-                raise ProgramError(str(self), f"reshape to {dims}", f"the partition dimension must stay {self.partitions}")
+                raise ProgramError(_where(self), f"reshape to {dims}", f"the partition dimension must stay {self.partitions}")
             dims = dims[1:]
         if dims.count(-1) == 1 and math.prod(d for d in dims if d != -1) > 0:
             dims[dims.index(-1)] = self.elements // math.prod(d for d in dims if d != -1)
         if math.prod(dims) != self.elements or any(d < 0 for d in dims):
-            raise ProgramError(str(self), f"reshape to {dims}", f"{self.elements} elements must stay")
+            raise ProgramError(_where(self), f"reshape to {dims}", f"{self.elements} elements must stay")
         strides = _regroup(self.strides, self.counts, dims)
         if strides is None:
-            raise ProgramError(str(self), f"reshape to {dims}", "strides of this view do not allow it without a copy")
+            raise ProgramError(_where(self), f"reshape to {dims}", "strides of this view do not allow it without a copy")
         return attrs.evolve(self, strides=strides, counts=tuple(dims))
 
     def permute(self, *axes: int) -> View:
         """The free dimensions in another order (`axes` count free dimensions; all dimensions in HBM)."""
         if sorted(axes) != list(range(len(self.counts))):
-            raise ProgramError(str(self), f"axes {list(axes)}", f"a permutation of {list(range(len(self.counts)))}")
+            raise ProgramError(_where(self), f"axes {list(axes)}", f"a permutation of {list(range(len(self.counts)))}")
         return attrs.evolve(
             self, strides=tuple(self.strides[a] for a in axes), counts=tuple(self.counts[a] for a in axes)
         )
@@ -168,7 +169,7 @@ class View:
         """A dimension of size 1 read `count` times (stride 0); `axis` counts as in `shape`."""
         free = axis if self.memory is Memory.HBM else axis - 1
         if not 0 <= free < len(self.counts) or self.counts[free] != 1:
-            raise ProgramError(str(self), f"broadcast of axis {axis}", "a free axis of size 1")
+            raise ProgramError(_where(self), f"broadcast of axis {axis}", "a free axis of size 1")
         strides, counts = list(self.strides), list(self.counts)
         strides[free], counts[free] = 0, count
         return attrs.evolve(self, strides=tuple(strides), counts=tuple(counts))
@@ -186,7 +187,7 @@ class View:
         """The same bytes read as another type of the same size."""
         to = as_dtype(dtype)
         if to.itemsize != self.dtype.itemsize:
-            raise ProgramError(str(self), f"a view as {to.name}", f"an element of {self.dtype.itemsize} bytes")
+            raise ProgramError(_where(self), f"a view as {to.name}", f"an element of {self.dtype.itemsize} bytes")
         return attrs.evolve(self, dtype=to)
 
     def overlaps(self, other: View, mine: int = 0, theirs: int = 0) -> bool:
@@ -202,15 +203,22 @@ class View:
             return False
         if self.dense and other.dense:
             return True
-        return bool(np.intersect1d(self.bytes_touched(mine), other.bytes_touched(theirs), assume_unique=True).size)
+        (starts, length), (others, reach) = self.runs, other.runs
+        starts, others = starts + mine, others + theirs
+        after = np.searchsorted(others, starts - reach, side="right")  # the first run of the other that ends after mine begins
+        near = after < len(others)
+        return bool((others[after[near]] < starts[near] + length).any())
 
-    def bytes_touched(self, base: int = 0) -> np.ndarray:
-        """Addresses of every byte touched in one partition (or in HBM), sorted, without repeats."""
-        at = np.zeros(1, np.int64)
+    @cached_property
+    def runs(self) -> tuple[np.ndarray, int]:
+        """Sorted first bytes of the pattern's contiguous runs, relative to the tensor, and the bytes of each."""
+        run, at, left = self.run(), np.zeros(1, np.int64), self.elements
         for stride, count in zip(self.strides, self.counts, strict=True):
+            if left <= run:
+                break
+            left //= count
             at = (at[:, None] + np.arange(count, dtype=np.int64) * (stride * self.dtype.itemsize)).reshape(-1)
-        each = np.arange(self.dtype.itemsize, dtype=np.int64)
-        return np.unique(at[:, None] + (self.offset + base) + each)
+        return np.unique(at + self.offset), run * self.dtype.itemsize
 
     def __str__(self) -> str:
         strides, counts = ",".join(map(str, self.strides)), ",".join(map(str, self.counts))
@@ -244,24 +252,28 @@ def whole(tensor: str, memory: Memory, shape: tuple[int, ...], dtype: DType, par
     return View(tensor, memory, dtype, partition, 0 if memory is Memory.HBM else shape[0], 0, strides, tuple(free))
 
 
+def _where(view: View) -> str:
+    return f"{user_line()} {view}".strip()
+
+
 def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None, int]:
     """First index, count (None: a single element) and step of one key, checked against the size."""
     if isinstance(key, slice):
         try:
             start, stop, step = key.indices(size)
         except (TypeError, ValueError) as e:
-            raise ProgramError(str(view), f"index {key} on axis {axis}", f"integer bounds and a non-zero step: {e}") from None
+            raise ProgramError(_where(view), f"index {key} on axis {axis}", f"integer bounds and a non-zero step: {e}") from None
         for bound in (key.start, key.stop):
             if bound is not None and not -size <= bound <= size:
-                raise ProgramError(str(view), f"index {bound} on axis {axis}", f"0 to {size}: a slice past the end is an error here")
+                raise ProgramError(_where(view), f"index {bound} on axis {axis}", f"0 to {size}: a slice past the end is an error here")
         count = len(range(start, stop, step))
         return (start if count else 0), count, step
     try:
         index = int(key.__index__())
     except AttributeError:
-        raise ProgramError(str(view), f"index {key!r} on axis {axis}", "an integer, a slice or ...") from None
+        raise ProgramError(_where(view), f"index {key!r} on axis {axis}", "an integer, a slice or ...") from None
     if not -size <= index < size:
-        raise ProgramError(str(view), f"index {index} on axis {axis}", f"-{size} to {size - 1}")
+        raise ProgramError(_where(view), f"index {index} on axis {axis}", f"-{size} to {size - 1}")
     return index % size, None, 1
 
 

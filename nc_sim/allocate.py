@@ -83,10 +83,10 @@ def _limits(memory: Memory, chip: Reader) -> tuple[int, int]:
 def _check_shape(t: Tensor, chip: Reader) -> None:
     partitions = chip("memory.partitions")
     if t.partition + t.shape[0] > partitions:
-        raise ProgramError(f"tensor {t.name}", f"partitions {t.partition} to {t.partition + t.shape[0]}", f"at most {partitions} partitions", chip.chip.name)
+        raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"partitions {t.partition} to {t.partition + t.shape[0]}", f"at most {partitions} partitions", chip.chip.name)
     low, high = _limits(t.memory, chip)
     if t.partition_bytes > high - low:
-        raise ProgramError(f"tensor {t.name}", f"{t.partition_bytes} bytes per partition", f"at most {high - low} of {t.memory.name}", chip.chip.name)
+        raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"{t.partition_bytes} bytes per partition", f"at most {high - low} of {t.memory.name}", chip.chip.name)
 
 
 def _check_fixed(fixed: Sequence[Tensor], live: Mapping[str, Life], chip: Reader) -> None:
@@ -95,11 +95,11 @@ def _check_fixed(fixed: Sequence[Tensor], live: Mapping[str, Life], chip: Reader
         size = chip("memory.psum_partition_bytes" if t.memory is Memory.PSUM else "memory.sbuf_partition_bytes")
         assert t.address is not None
         if t.address + t.partition_bytes > size:
-            raise ProgramError(f"tensor {t.name}", f"bytes {t.address} to {t.address + t.partition_bytes}", f"the {size} bytes of a {t.memory.name} partition", chip.chip.name)
+            raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"bytes {t.address} to {t.address + t.partition_bytes}", f"the {size} bytes of a {t.memory.name} partition", chip.chip.name)
     for k, a in enumerate(fixed):
         for b in fixed[:k]:
             if a.name in live and b.name in live and live[a.name].meets(live[b.name]) and _collide(a, b, a.address or 0, b.address or 0):
-                raise ProgramError(f"tensors {b.name} and {a.name}", "overlap while both are live", "addresses that do not, or lives one after the other")
+                raise ProgramError(f"{a.line} tensors {b.name} and {a.name}".strip(), "overlap while both are live", "addresses that do not, or lives one after the other")
 
 
 def _collide(a: Tensor, b: Tensor, at: int, bt: int) -> bool:
@@ -126,7 +126,7 @@ class _Sbuf:
             at = _first_fit(sorted(near), -(-t.partition_bytes // ALIGN) * ALIGN, low, high)
             if at is None:
                 held = sum(b - a for a, b in near)
-                raise ProgramError(f"tensor {t.name}", f"{t.partition_bytes} bytes per partition beside {held} live", f"{high - low} bytes of SBUF in all", self.chip.chip.name)
+                raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"{t.partition_bytes} bytes per partition beside {held} live", f"{high - low} bytes of SBUF in all", self.chip.chip.name)
             out[t.name] = at
         return out
 
@@ -184,7 +184,7 @@ class _Psum:
             if (at := _first_fit(near, length, start, end)) is not None:
                 return at
         held = sum(b - a for a, b in near)
-        raise ProgramError(f"tensor {t.name}", f"{t.partition_bytes} bytes per partition beside {held} live", f"{size} bytes of PSUM in all, banks of {bank}", self.chip.chip.name)
+        raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"{t.partition_bytes} bytes per partition beside {held} live", f"{size} bytes of PSUM in all, banks of {bank}", self.chip.chip.name)
 
 
 def _first_fit(near: Sequence[tuple[int, int]], length: int, low: int, high: int) -> int | None:

@@ -48,7 +48,7 @@ class _Event(simpy.Event):
 
     def __init__(self, env: simpy.Environment, action: Callable[[Any], None] | None, argument: Any) -> None:
         self.env = env
-        self.callbacks = [] if action is None else [action]  # type: ignore[list-item]
+        self.callbacks = [] if action is None else [action]
         self._ok = True
         self._value = argument
 
@@ -85,6 +85,11 @@ class _Run:
 
     # ---- the event list
 
+    @property
+    def now(self) -> int:
+        """SimPy types its time as a float too; ticks are whole, since every delay is."""
+        return self.env.now  # type: ignore[return-value]
+
     def at(self, delay: int, priority: int, action: Callable[[Any], None] | None, argument: Any = None) -> _Event:
         """Schedule a call `delay` ticks from now; with no action, an event for a process to yield."""
         event = _Event(self.env, action, argument)
@@ -101,8 +106,8 @@ class _Run:
             self.run_in_parts(progress)
         self.check_complete()
         end = max(self.finish, default=0)
-        columns = (np.array(c, np.int64) for c in (self.ready, self.start, self.finish))
-        return Timeline(*columns, gate=self.gate.history(end))
+        ready, start, finish = (np.array(c, np.int64) for c in (self.ready, self.start, self.finish))
+        return Timeline(ready, start, finish, self.gate.history(end))
 
     def run_in_parts(self, progress: Callable[[int, int], None]) -> None:
         base = sum(self.at_row)
@@ -152,13 +157,13 @@ class _Run:
         yield self.at(int(table.stream_start[s]), priority, None)
         for k, row in enumerate(range(first, last)):
             self.at_row[s] = row
-            self.ready[row] = now = env.now
+            self.ready[row] = now = self.now
             while (lacking := self.lacking(row)) is not None:
                 semaphore, wanted = lacking
                 event = _Event(env, None, None)
                 self.waiting[semaphore].append((s, wanted, event))
                 yield event
-                now = env.now
+                now = self.now
             self.start[row] = now
             for hook in self.on_start:
                 hook(row, now)
@@ -197,7 +202,7 @@ class _Run:
 
     def finished(self, event: Any) -> None:
         for hook in self.on_finish:
-            hook(event._value, self.env.now)
+            hook(event._value, self.now)
 
     def update(self, event: Any) -> None:
         """Apply an update, and wake the streams whose wait it meets; they look again when the tick's ends are done."""
@@ -212,7 +217,7 @@ class _Run:
             reached = self.value[semaphore]
             for s, wanted, wake in waiting:
                 if reached >= wanted:
-                    self.env.schedule(wake, BEGIN + s)  # type: ignore[arg-type]
+                    self.env.schedule(wake, BEGIN + s)
             self.waiting[semaphore] = [w for w in waiting if reached < w[1]]
 
     # ---- transfers
@@ -221,17 +226,17 @@ class _Run:
         """A trigger started: its transfer reaches the DMA engine later, in the order of the ring."""
         server, ring, delay = self.transfer[t]
         row = self.table.rows + t
-        arrival = self.env.now + delay
+        arrival = self.now + delay
         if server < 0:
             self.at(delay, self.first_transfer_priority + row, self.pass_freely, t)
             return
         arrival = max(arrival, self.latest.get((server, ring), 0))
         self.latest[server, ring] = arrival
-        self.at(arrival - self.env.now, self.first_transfer_priority + row, self.servers[server].arrive, t)
+        self.at(arrival - self.now, self.first_transfer_priority + row, self.servers[server].arrive, t)
 
     def pass_freely(self, event: Any) -> None:
         """A transfer of given length that meets no DMA engine (its time comes from a measurement)."""
-        t, now = event._value, self.env.now
+        t, now = event._value, self.now
         row = self.table.rows + t
         self.ready[row] = self.start[row] = now
         for hook in self.on_start:
@@ -263,7 +268,7 @@ class _Server:
 
     def arrive(self, event: Any) -> None:
         """A transfer's descriptors are here. A load that meets a busy engine, or a ring just used, comes again later."""
-        t, now, table = event._value, self.run.env.now, self.table
+        t, now, table = event._value, self.run.now, self.table
         ring, row = self.run.ring[t], self.run.rows + t
         again = self.run.ready[row] >= 0
         if not again:
@@ -291,14 +296,14 @@ class _Server:
     def postpone(self, t: int, ring: int, tick: int) -> None:
         self.held[ring] = tick
         priority = self.run.first_transfer_priority + self.run.rows + t
-        self.run.at(tick - self.run.env.now, priority, self.arrive, t)
+        self.run.at(tick - self.run.now, priority, self.arrive, t)
 
     def pick_in(self, delay: int) -> None:
         self.run.at(delay, self.run.server_priority + self.index, self.pick)
 
     def pick(self, _: Any) -> None:
         """Send the next packet of the next ring that has one."""
-        rings, table, now = self.table.rings, self.table, self.run.env.now
+        rings, table, now = self.table.rings, self.table, self.run.now
         ring = next(r % rings for r in range(self.turn, self.turn + rings) if self.queue[r % rings])
         self.turn = (ring + 1) % rings
         t = self.queue[ring][0]
@@ -328,13 +333,11 @@ class _Server:
         assert self.lump is not None
         t, began, before = self.lump
         packets, packet = self.run.packets[t], self.run.packet[t]
-        if before == packets:
-            return  # the semaphore packet is under way
         first_end = began + packet + (self.extra[t] if before == 0 else 0)
         gone = max(0, -((first_end - now) // packet))  # whole packets after the first that end by now, rounded up
         end = first_end + gone * packet
         if before + 1 + gone > packets:
-            return  # likewise
+            return  # the semaphore packet is under way
         self.lump = None
         self.round += 1
         self.sent[t] = before + 1 + gone
@@ -345,7 +348,7 @@ class _Server:
         t, valid = event._value
         if valid != self.round:
             return
-        row, ring, now = self.run.rows + t, self.run.ring[t], self.run.env.now
+        row, ring, now = self.run.rows + t, self.run.ring[t], self.run.now
         self.lump = None
         self.queue[ring].popleft()
         del self.sent[t], self.extra[t]
@@ -415,13 +418,15 @@ class Gate:
         """Load weights, which takes `full` or `gated` ticks by level: the tick when they are in, and the level then.
 
         A load that meets a change of level goes on in proportion. Loads do not count as use of the array, and no
-        product starts before they are in, so passing edges ahead of time decides nothing too early.
+        product starts before they are in, so an edge that they cross can be decided ahead of time.
         """
         level = self.gated(now)
         end = now + (gated if level else full)
         while True:
-            self.advance(end - 1)
             change = next((c for c in self.changes if now < c[0] < end), None) if self.changes[-1][0] > now else None
+            if change is None and self.t.window and self.edge < end:
+                self.advance(self.edge)  # one edge at a time: a change may move the end before the next
+                continue
             if change is None:
                 return end, level
             now, new = change

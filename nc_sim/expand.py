@@ -70,7 +70,10 @@ def _load_tables(steps: list[Step], chip: Reader) -> list[Step]:
     if not any(_function(s) for s in steps):
         return steps
     free, *sets = chip("scalar.table_sets")
-    group = lambda f: next((s for s in sets if f in s), (f,))  # noqa: E731
+
+    def group(f: str) -> tuple[str, ...]:
+        return next((s for s in sets if f in s), (f,))
+
     first = next((f for s in steps if (f := _function(s)) and f not in free), None)
     resident = group(first) if first else free
     out: list[Step] = []

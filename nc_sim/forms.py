@@ -3,8 +3,8 @@
 Both come from the fields that instructions declare (isa/text.py, isa/fields.py). Reading either executes nothing, and
 a program that was read satisfies every check that building it does.
 
-Text declares in the words of Program's own methods, before use, then lists the calls (isa/text.py holds their grammar).
-Blank lines and lines that begin with # are free.
+Text declares in the words of Program's own methods, before use, and lists the calls (isa/text.py holds their grammar).
+What follows a # is the user's own line. Blank lines and lines that begin with # are free.
 
     program NAME
     input|output|hbm NAME DTYPE [dim,dim]
@@ -25,22 +25,28 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 
-from .isa import DTYPES, Engine, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
-from .isa.errors import NcSimError, ProgramError
+from .isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
+from .isa.errors import ProgramError
 from .isa.text import (
+    MAX_ITEMS,
+    MAX_TEXT,
     WHOLE,
     build,
     check_engine,
+    check_length,
     check_line,
+    check_numbers,
     instruction_class,
     near,
     parse_step,
+    placed,
     read_field,
     shown,
     split_comment,
@@ -49,18 +55,16 @@ from .isa.text import (
 )
 from .program import Program, Tensor
 
-T, R = TypeVar("T"), TypeVar("R")
-
 FORMAT, VERSION = "nc-sim program", 1
 KEYS = ("format", "version", "name", "tensors", "semaphores", "steps")
 MAX_BYTES = 1 << 30  # of a file
-MAX_TEXT = 4096  # UTF-8 bytes of a name or a user's line
-MAX_ITEMS = 1024  # entries of one list inside a tensor or a step
-LIMITS = f"msgpack, text of at most {MAX_TEXT} bytes, lists of at most {MAX_ITEMS}, no extension types, no repeated keys"
+MAX_LISTS = 4096  # lists and maps inside a tensor or a step
+LIMITS = f"msgpack, text of at most {MAX_TEXT} bytes, lists of at most {MAX_ITEMS}, {MAX_LISTS} lists, no extension types, no repeated keys"
 
 Whole = int | None
 TENSOR = {
     "name": str, "memory": int, "dtype": str, "shape": list, "kind": str, "address": Whole, "partition": int, "data": bytes | None,
+    "line": str,
 }  # fmt: skip
 STEP = {
     "engine": int, "chosen": bool, "mnemonic": str, "fields": dict, "waits": list, "updates": list, "call": int, "line": str,
@@ -89,7 +93,7 @@ def save_program(program: Program, path: str | os.PathLike[str]) -> None:
     data = program_to_text(program).encode() if _is_text(to) else program_to_msgpack(program)
     if len(data) > MAX_BYTES:
         raise ProgramError(str(to), f"{len(data)} bytes", f"at most {MAX_BYTES}")
-    partial = to.with_name(f".{to.name}.{secrets.token_hex(8)}")
+    partial = to.with_name(f".{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "xb") as file:
             file.write(data)
@@ -97,7 +101,8 @@ def save_program(program: Program, path: str | os.PathLike[str]) -> None:
     except OSError as e:
         raise ProgramError(str(to), f"cannot be written: {e.strerror}", "a file in a folder that exists") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
 
 
 def load_program(path: str | os.PathLike[str]) -> Program:
@@ -142,10 +147,8 @@ def program_to_text(program: Program) -> str:
     lines.append("")
     names = program.semaphores.__getitem__
     for index, step in enumerate(program.steps):
-        try:
+        with placed(f"steps[{index}]"):
             lines.append(step_to_text(attrs.evolve(step, call=-1), names))  # the call is the position
-        except NcSimError as e:
-            raise e.at(f"steps[{index}]") from None
     return "\n".join(lines) + "\n"
 
 
@@ -157,6 +160,8 @@ def _tensor_to_text(t: Tensor) -> str:
         words.append(f"partition={t.partition}")
     if t.data is not None:
         words.append(f"data={base64.b64encode(t.data).decode()}")
+    if t.line:
+        words.append(f"# {check_line(t.line)}")
     return " ".join(words)
 
 
@@ -168,10 +173,8 @@ def program_from_text(text: str, where: str = "") -> Program:
         body = line.strip()
         if not body or body.startswith("#"):
             continue
-        try:
+        with placed(f"{where or 'program text'}:{number}"):
             program = _read_line(program, ids, body)
-        except NcSimError as e:
-            raise e.at(f"{where or 'program text'}:{number}") from None
     if program is None:
         raise ProgramError(where or "program text", "no program", "program NAME on its first line")
     return program
@@ -183,9 +186,10 @@ def _read_line(program: Program | None, ids: dict[str, int], line: str) -> Progr
         words = split_comment(line)[0].split()
         if program is not None or keyword != "program" or len(words) != 2:
             raise ProgramError("", shown(line), "program NAME, once, before everything else")
+        check_length(words[1])
         return Program(words[1])
     if keyword in DECLARATIONS:
-        _declare(program, _tensor_from_text(keyword, split_comment(line)[0].split()[1:]))
+        _declare(program, _tensor_from_text(line))
     elif keyword == "semaphore":
         words = split_comment(line)[0].split()
         if len(words) != 2:
@@ -208,12 +212,15 @@ def _finder(ids: dict[str, int]) -> Callable[[str], int]:
     return find
 
 
-def _tensor_from_text(keyword: str, words: list[str]) -> Tensor:
+def _tensor_from_text(line: str) -> Tensor:
+    body, comment = split_comment(line)
+    keyword, *words = body.split()
     memory, kind = DECLARATIONS[keyword]
     allowed = {"constant": ("data",), "sbuf": ("address", "partition"), "psum": ("address", "partition")}.get(keyword, ())
     if len(words) < 3:
         raise ProgramError(keyword, shown(" ".join(words)), "NAME DTYPE [dim,dim]")
     name, dtype, shape, *options = words
+    check_length(name, keyword)
     if dtype not in DTYPES:
         raise ProgramError(f"{keyword} {name}", f"element type {shown(dtype)}{near(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
     if not re.fullmatch(r"\[[0-9,]*\]", shape):
@@ -226,7 +233,7 @@ def _tensor_from_text(keyword: str, words: list[str]) -> Tensor:
             raise ProgramError(f"{keyword} {name}", shown(option), f"{forms}, each once" if forms else "nothing after the shape")
         given[key] = _base64(value) if key == "data" else whole_number(value, f"{keyword} {name} {key}")
     dims = tuple(whole_number(d, f"{keyword} {name} shape") for d in shape[1:-1].split(",")) if shape != "[]" else ()
-    return Tensor(name, memory, dims, DTYPES[dtype], kind, **given)
+    return Tensor(name, memory, dims, DTYPES[dtype], kind, **given, line=comment)
 
 
 def _base64(text: str) -> bytes:
@@ -251,19 +258,21 @@ def _packed(program: Program, lines: bool) -> Iterator[bytes]:
         yield packer.pack(key) + packer.pack(_storable(value))
     yield packer.pack("tensors") + packer.pack_array_header(len(program.tensors))
     for t in program.tensors.values():
-        yield packer.pack(_placed(f"tensor {t.name}", _encode_tensor, t))
+        with placed(f"tensor {t.name}"):
+            row = _encode_tensor(t if lines else attrs.evolve(t, line=""))
+        yield packer.pack(row)
     yield packer.pack("semaphores") + packer.pack([_storable(name) for name in _semaphores(program)])
     yield packer.pack("steps") + packer.pack_array_header(len(program.steps))
     for index, step in enumerate(program.steps):
-        yield packer.pack(_placed(f"steps[{index}]", encode_step, attrs.evolve(step, call=index, line=step.line if lines else "")))
+        with placed(f"steps[{index}]"):
+            row = encode_step(attrs.evolve(step, call=index, line=step.line if lines else ""))
+        yield packer.pack(row)
 
 
 def program_from_msgpack(data: bytes, where: str = "") -> Program:
     """The program of msgpack bytes; errors name `where` and the part."""
-    try:
+    with placed(where or "program bytes"):
         return _Reader(data).program()
-    except NcSimError as e:
-        raise e.at(where or "program bytes") from None
 
 
 def encode_step(step: Step) -> list[Any]:
@@ -280,24 +289,27 @@ def decode_step(raw: Any) -> Step:
     """The step that `encode_step` gave; ProgramError for anything else. `instruction.check()` is left to the caller."""
     engine, chosen, mnemonic, fields, waits, updates, call, line = _columns(raw, STEP)
     cls = instruction_class(mnemonic)
-    try:
+    with placed(mnemonic):
         queue = _member(Engine, engine, "engine")
         check_engine(cls, queue)
-        values, kinds = {}, fields_of(cls)
-        for name, value in fields.items():
-            if name not in kinds:
-                raise ProgramError("", f"field {shown(name)}{near(name, kinds)}", f"one of {', '.join(kinds)}", cls.source)
-            values[name] = read_field(name, kinds[name].decode, value)
-        instruction = build(cls, values)
-        for name, value in fields.items():
-            stored = kinds[name].encode(getattr(instruction, name))
-            if not _identical(_storable(stored, name), value):
-                raise ProgramError(name, shown(value), f"{shown(stored)}, as it is stored")
         if not -1 <= call <= WHOLE:
             raise ProgramError("", f"call {call}", "-1 or the number of a call")
-        return Step(instruction, queue, tuple(map(_decode_wait, waits)), tuple(map(_decode_update, updates)), check_line(line), call, chosen)
-    except NcSimError as e:
-        raise e.at(mnemonic) from None
+        when = tuple(map(_decode_wait, waits)), tuple(map(_decode_update, updates))
+        return Step(_decode_fields(cls, fields), queue, *when, check_line(line), call, chosen)
+
+
+def _decode_fields(cls: type[Instruction], fields: dict[str, Any]) -> Instruction:
+    kinds, values = fields_of(cls), dict[str, Any]()
+    for name, value in fields.items():
+        if name not in kinds:
+            raise ProgramError("", f"field {shown(name)}{near(name, kinds)}", f"one of {', '.join(kinds)}", cls.source)
+        values[name] = read_field(name, kinds[name].decode, value)
+    instruction = build(cls, values)
+    for name, value in fields.items():  # the kinds also take what is merely like a value: "5", 5.0, True
+        stored = _storable(kinds[name].encode(getattr(instruction, name)), name)
+        if not _identical(stored, value):
+            raise ProgramError(name, shown(value), f"{shown(stored)}, as it is stored")
+    return instruction
 
 
 def _decode_wait(raw: Any) -> Wait:
@@ -307,23 +319,22 @@ def _decode_wait(raw: Any) -> Wait:
 
 def _decode_update(raw: Any) -> Update:
     semaphore, op, value, when = _columns(raw, UPDATE, "update ")
-    return Update(
-        _whole(semaphore, "update semaphore"), _member(UpdateOp, op, "update op"), _whole(value, "update value"), _member(When, when, "update when")
-    )  # fmt: skip
+    kind, moment = _member(UpdateOp, op, "update op"), _member(When, when, "update when")
+    return Update(_whole(semaphore, "update semaphore"), kind, _whole(value, "update value"), moment)
 
 
 def _encode_tensor(t: Tensor) -> list[Any]:
-    row = [t.name, int(t.memory), t.dtype.name, list(t.shape), t.kind, t.address, t.partition, t.data]
+    row = [t.name, int(t.memory), t.dtype.name, list(t.shape), t.kind, t.address, t.partition, t.data, check_line(t.line)]
     return [_storable(value, name) for name, value in zip(TENSOR, row, strict=True)]
 
 
 def _decode_tensor(raw: Any) -> Tensor:
-    name, memory, dtype, shape, kind, address, partition, data = _columns(raw, TENSOR)
+    name, memory, dtype, shape, kind, address, partition, data, line = _columns(raw, TENSOR)
     if dtype not in DTYPES:
         raise ProgramError(f"tensor {shown(name)}", f"element type {shown(dtype)}{near(dtype, DTYPES)}", f"one of {', '.join(DTYPES)}")
     if any(type(d) is not int for d in shape):
         raise ProgramError(f"tensor {shown(name)}", f"shape {shown(shape)}", "whole numbers")
-    return Tensor(name, _member(Memory, memory, "memory"), tuple(shape), DTYPES[dtype], kind, address, partition, data)
+    return Tensor(name, _member(Memory, memory, "memory"), tuple(shape), DTYPES[dtype], kind, address, partition, data, line)
 
 
 def _columns(raw: Any, columns: dict[str, Any], what: str = "") -> list[Any]:
@@ -333,6 +344,12 @@ def _columns(raw: Any, columns: dict[str, Any], what: str = "") -> list[Any]:
         # isinstance alone would take True for the whole number 1
         if not isinstance(value, kind) or (type(value) is bool and kind is not bool):
             raise ProgramError(f"{what}{name}", shown(value), f"of type {getattr(kind, '__name__', kind)}")
+    return raw
+
+
+def _text(raw: Any, where: str = "") -> str:
+    if type(raw) is not str:
+        raise ProgramError(where, shown(raw), "of type str")
     return raw
 
 
@@ -353,16 +370,15 @@ def _storable(value: Any, where: str = "") -> Any:
     """`value` as msgpack stores it, one NaN for all; ProgramError for what a reader would refuse as too large."""
     if isinstance(value, float):
         return float(value) if value == value else math.nan
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not -WHOLE - 1 <= value <= WHOLE:
-            raise ProgramError(where, f"a number of {value.bit_length()} bits", "whole numbers of at most 63 bits and a sign")
-        return int(value)
-    if isinstance(value, str) and len(value.encode(errors="surrogatepass")) > MAX_TEXT:
-        raise ProgramError(where, f"text of {len(value.encode(errors='surrogatepass'))} bytes", f"at most {MAX_TEXT}")
     if isinstance(value, list):
         if len(value) > MAX_ITEMS:
             raise ProgramError(where, f"{len(value)} entries", f"at most {MAX_ITEMS}")
         return [_storable(v, where) for v in value]
+    if isinstance(value, str):
+        check_length(value, where)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        check_numbers(value, where)
+        return int(value)
     return value
 
 
@@ -381,71 +397,79 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         if len(data) > MAX_BYTES:
             raise ProgramError("", f"more than {MAX_BYTES} bytes", f"at most {MAX_BYTES}")
-        self.size = len(data)
+        self.size, self.lists = len(data), 0
         self.unpacker = msgpack.Unpacker(
-            raw=False, strict_map_key=True, object_pairs_hook=_no_repeats, ext_hook=_no_extension, max_buffer_size=MAX_BYTES,
-            max_str_len=MAX_TEXT, max_bin_len=MAX_BYTES, max_array_len=MAX_ITEMS, max_map_len=MAX_ITEMS, max_ext_len=0,
+            raw=False, strict_map_key=True, list_hook=self.one_more, object_pairs_hook=self.no_repeats, ext_hook=_no_extension,
+            max_buffer_size=MAX_BYTES, max_str_len=MAX_TEXT, max_bin_len=MAX_BYTES, max_array_len=MAX_ITEMS, max_map_len=MAX_ITEMS,
+            max_ext_len=0,
         )  # fmt: skip
         self.unpacker.feed(data)
 
     def program(self) -> Program:
         """The whole program; nothing may follow it."""
-        keys = self.take("start", self.unpacker.read_map_header)
-        self.key(0, keys)
-        if (found := self.take("format", self.unpacker.unpack)) != FORMAT:
-            raise ProgramError("", f"format {shown(found)}", f"format {FORMAT!r}")
-        self.key(1, keys)
-        found = self.take("version", self.unpacker.unpack)
-        if type(found) is not int or found != VERSION:
-            raise ProgramError("", f"version {shown(found)}", f"version {VERSION}, the only one that this nc-sim reads")
-        self.key(2, keys)
-        name = self.take("name", self.unpacker.unpack)
-        if type(name) is not str:
-            raise ProgramError("name", shown(name), "of type str")
-        program = Program(name)
-        for index, raw in self.items(3, keys):
-            _placed(f"tensors[{index}]", lambda raw: _declare(program, _decode_tensor(raw)), raw)
-        for index, raw in self.items(4, keys):
-            if type(raw) is not str:
-                raise ProgramError(f"semaphores[{index}]", shown(raw), "of type str")
-            _placed(f"semaphores[{index}]", lambda raw: _semaphore(program, raw), raw)
-        for index, raw in self.items(5, keys):
-            _placed(f"steps[{index}]", lambda raw, index=index: _append(program, _numbered(decode_step(raw), index)), raw)
-        if keys > len(KEYS):
+        self.keys = self.take("start", self.unpacker.read_map_header)
+        self.constant("format", FORMAT)
+        self.constant("version", VERSION)
+        self.key("name")
+        program = Program(_text(self.take("name", self.unpacker.unpack), "name"))
+        for index, raw in self.items("tensors"):
+            with placed(f"tensors[{index}]"):
+                _declare(program, _decode_tensor(raw))
+        for index, raw in self.items("semaphores"):
+            with placed(f"semaphores[{index}]"):
+                _semaphore(program, _text(raw))
+        for index, raw in self.items("steps"):
+            with placed(f"steps[{index}]"):
+                _append(program, _numbered(decode_step(raw), index))
+        if self.keys > len(KEYS):
             raise ProgramError("", f"key {shown(self.take('key', self.unpacker.unpack))}", f"only {', '.join(KEYS)}")
         if self.unpacker.tell() != self.size:
             raise ProgramError("", f"{self.size - self.unpacker.tell()} bytes after the program", "none")
         return program
 
-    def key(self, position: int, keys: int) -> None:
+    def key(self, name: str) -> None:
         """Take the key that must come next."""
-        found = self.take(f"key {KEYS[position]}", self.unpacker.unpack) if position < keys else None
-        if found != KEYS[position]:
-            raise ProgramError("", f"key {shown(found)}" if position < keys else f"no key {KEYS[position]!r}", f"the keys {', '.join(KEYS)}, in this order")
+        there = KEYS.index(name) < self.keys
+        found = self.take(f"key {name}", self.unpacker.unpack) if there else None
+        if found != name:
+            raise ProgramError("", f"key {shown(found)}" if there else f"no key {name!r}", f"the keys {', '.join(KEYS)}, in this order")
 
-    def items(self, position: int, keys: int) -> Iterator[tuple[int, Any]]:
+    def constant(self, key: str, value: str | int) -> None:
+        """Take a key and the one value it may have."""
+        self.key(key)
+        if not _identical(found := self.take(key, self.unpacker.unpack), value):
+            raise ProgramError("", f"{key} {shown(found)}", f"{key} {value!r}, the only one that this nc-sim reads")
+
+    def items(self, key: str) -> Iterator[tuple[int, Any]]:
         """The elements of a list, one at a time."""
-        self.key(position, keys)
-        for index in range(self.take(KEYS[position], self.unpacker.read_array_header)):
-            yield index, self.take(f"{KEYS[position]}[{index}]", self.unpacker.unpack)
+        self.key(key)
+        for index in range(self.take(key, self.unpacker.read_array_header)):
+            yield index, self.take(f"{key}[{index}]", self.unpacker.unpack)
 
     def take(self, what: str, read: Callable[[], Any]) -> Any:
         """What `read` finds next, or a ProgramError that says where the file is wrong."""
+        self.lists = 0
         try:
             return read()
         except msgpack.OutOfData:
             raise ProgramError(what, f"the data end after {self.size} bytes", "a complete program; is it cut off?") from None
         except (ValueError, msgpack.UnpackException):
-            raise ProgramError(what, f"unreadable data at byte {self.unpacker.tell()}", LIMITS) from None
+            raise ProgramError(what, f"unreadable data near byte {self.unpacker.tell()}", LIMITS) from None
 
+    def one_more(self, made: Any) -> Any:
+        """Count a list: a byte of file may ask for a list of its own, which takes 56 of memory."""
+        self.lists += 1
+        if self.lists > MAX_LISTS:
+            raise ValueError("too many lists")
+        return made
 
-def _no_repeats(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    out: dict[Any, Any] = {}
-    for key, value in pairs:
-        if key in out:
+    def no_repeats(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        """The map of these pairs."""
+        self.one_more(pairs)
+        made = dict(pairs)
+        if len(made) != len(pairs):
             raise ValueError("repeated key")
-        out[key] = value
-    return out
+        return made
 
 
 def _no_extension(code: int, data: bytes) -> Any:
@@ -457,7 +481,9 @@ def _no_extension(code: int, data: bytes) -> Any:
 
 def _declare(program: Program, t: Tensor) -> None:
     """Add a tensor as Program's own methods do."""
+    check_length(t.name)
     where = f"tensor {t.name}"
+    check_numbers((t.shape, t.partition_bytes, t.address or 0, t.partition), where)
     if (t.memory, t.kind) not in _WORDS:
         raise ProgramError(where, f"{shown(t.kind)} in {t.memory.name}", "input, output, constant or internal in HBM, internal on chip")
     if t.memory is Memory.HBM and (t.address is not None or t.partition):
@@ -468,13 +494,13 @@ def _declare(program: Program, t: Tensor) -> None:
         program._tensor(t.name, t.memory, t.shape, t.dtype, t.kind, t.address, t.partition, t.data)
     except ProgramError as e:  # placed at the line that calls nc-sim, where the file is meant
         raise ProgramError(where, e.found, e.required, e.source) from None
-    if max(*t.shape, t.partition_bytes, t.address or 0, t.partition) > WHOLE:
-        raise ProgramError(where, f"a number of {max(*t.shape, t.partition_bytes).bit_length()} bits", "numbers of at most 63 bits")
+    program.tensors[t.name] = attrs.evolve(program.tensors[t.name], line=check_line(t.line))
     if t.data is not None and len(t.data) != t.partition_bytes:
         raise ProgramError(where, f"{len(t.data)} bytes of data", f"{t.partition_bytes} for {list(t.shape)} of {t.dtype.name}")
 
 
 def _semaphore(program: Program, name: str) -> int:
+    check_length(name)
     try:
         return program.semaphore(name).id
     except ProgramError as e:
@@ -497,18 +523,17 @@ def _numbered(step: Step, index: int) -> Step:
 def _append(program: Program, step: Step) -> None:
     """Add a step as Program.append does, under the line it was written with."""
     i, queue = step.instruction, step.engine.name.lower()
-    where = f"{queue} {i.mnemonic}"
-    for item in (*step.waits, *step.updates):
-        if item.semaphore not in program.semaphores:
-            raise ProgramError(where, f"semaphore {item.semaphore}", f"one of the {len(program.semaphores)} of the program")
+    where = f"{queue} {i.mnemonic}"  # what i.check() says starts with the mnemonic
+    for semaphore in (*(w.semaphore for w in step.waits), *(u.semaphore for u in step.updates)):
+        if semaphore not in program.semaphores:
+            raise ProgramError(where, f"semaphore {semaphore}", f"one of the {len(program.semaphores)} of the program")
     if not step.chosen and step.engine is not i.engines[0]:
         raise ProgramError(where, f"engine {queue} that nobody chose", f"{i.engines[0].name.lower()}, the default of {i.mnemonic}")
-    try:
-        for name, view, _ in i.views:
-            _placed(name, lambda view: check_operand(program, view), view)
+    for name, view, _ in i.views:
+        with placed(f"{where} {name}"):
+            check_operand(program, view)
+    with placed(queue):
         i.check()
-    except NcSimError as e:
-        raise e.at(queue if e.where.startswith(i.mnemonic) else where) from None
     step.call = len(program.steps)
     program.steps.append(step)
     program._positions[step.engine] += 1
@@ -516,18 +541,12 @@ def _append(program: Program, step: Step) -> None:
 
 def check_operand(program: Program, view: View) -> None:
     """Raise ProgramError unless the view could have been sliced from a tensor of the program."""
+    if (tensor := program.tensors.get(view.tensor)) is None:
+        raise ProgramError("", f"tensor {shown(view.tensor)}{near(view.tensor, program.tensors)}", "a tensor that the program declares")
     program._check_view(view)
-    tensor = program.tensors[view.tensor]
     if view.memory is not tensor.memory:
         raise ProgramError("", f"{view} is in {view.memory.name}", f"{tensor.memory.name}, where tensor {tensor.name} is")
     if view.dtype.itemsize != tensor.dtype.itemsize:
         raise ProgramError("", f"{view} has elements of {view.dtype.itemsize} bytes", f"{tensor.dtype.itemsize}, as tensor {tensor.name}")
     if view.offset % view.dtype.itemsize:
         raise ProgramError("", f"{view} starts at byte {view.offset}", f"a multiple of {view.dtype.itemsize}")
-
-
-def _placed(where: str, do: Callable[[T], R], what: T) -> R:
-    try:
-        return do(what)
-    except NcSimError as e:
-        raise e.at(where) from None

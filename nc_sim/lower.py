@@ -7,8 +7,9 @@ carry the hand-over, the queue's depth, background weight loads and the store ri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import TypeVar, cast
 
 import attrs
 import numpy as np
@@ -20,11 +21,12 @@ from .isa.control import Nop
 from .isa.dma import DmaDirect2d
 from .isa.errors import InternalError, ProgramError, Unimplemented
 from .isa.tensor import LoadWeights, Matmul
-from .table import MAX_UPDATES, STATES, Op, Role, Rule, Table, When
+from .table import MAX_UPDATES, STATES, Ints, Op, Role, Rule, Table, When
 from .timing import dma as dma_timing
 from .timing import elementwise, tensor
 from .timing.cost import Cost, same
 
+T = TypeVar("T")
 DGE = "GpSimd descriptors"
 HARDWARE_SEMAPHORES = 256
 
@@ -86,9 +88,6 @@ class _Lowering:
         self.count = dict.fromkeys(COMPUTE, 0)
         # Looked at without counting as used: only a program that fills a queue rests on its depth.
         self.depth = {e: int(chip.chip.numbers[f"sequencer.{e.name.lower()}.queue_depth"].value) for e in COMPUTE}
-        for e in COMPUTE:
-            if self.depth[e] < 1:
-                raise ProgramError(chip.chip.name, f"sequencer.{e.name.lower()}.queue_depth is 0", "at least 1")
         self.handover = {e: self.delay(max(1, ticks(chip(f"sequencer.{e.name.lower()}.handover_ns")))) for e in COMPUTE}
         self.loaded, self.streamed = self.hidden("weights loaded"), self.hidden("array streamed")
         self.loaded_delay = self.delay(ticks(chip("tensor.loaded_to_stream_ns")))
@@ -105,7 +104,7 @@ class _Lowering:
         return self.costs.setdefault(cost, len(self.costs))
 
     def delay(self, ticks: int) -> int:
-        return self.delays_by_state((ticks,) * STATES)
+        return self.delays_by_state((ticks, ticks, ticks, ticks))
 
     def delays_by_state(self, ticks: tuple[int, int, int, int]) -> int:
         return self.delays.setdefault(ticks, len(self.delays))
@@ -257,11 +256,11 @@ class _Lowering:
         if max(len(first.updates), len(last.updates)) > MAX_UPDATES:
             raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - 2}")
 
-    def once(self, key: object, compute: object) -> object:
+    def once(self, key: object, compute: Callable[[], T]) -> T:
         """Memoise by instruction: programs repeat themselves."""
         if key not in self.seen:
-            self.seen[key] = compute()  # type: ignore[operator]
-        return self.seen[key]
+            self.seen[key] = compute()
+        return cast(T, self.seen[key])
 
     # ---- the table
 
@@ -269,11 +268,9 @@ class _Lowering:
         """Number the rows, drop nothing, and pack the columns."""
         rows = [r for s in self.streams for r in s]
         transfers = [t for r in rows for t in r.fan]
-        ids = sorted({s for r in rows for s, _ in r.waits} | {u[0] for r in (*rows, *transfers) for u in r.updates})
+        everything: list[_Row | _Transfer] = [*rows, *transfers]
+        ids = sorted({s for r in rows for s, _ in r.waits} | {u[0] for r in everything for u in r.updates})
         compact = {s: k for k, s in enumerate(ids)}
-        ints = lambda xs: np.fromiter(xs, np.int64)  # noqa: E731
-        pointer = lambda counts: np.concatenate([[0], np.cumsum(np.fromiter(counts, np.int64))])  # noqa: E731
-        everything = [*rows, *transfers]
         updates = [u for r in everything for u in r.updates]
         wait_row, start_row, finish_row = (np.full(steps, -1, np.int64) for _ in range(3))
         for k, r in enumerate(rows):
@@ -344,6 +341,16 @@ class _Lowering:
         if semaphore >= HARDWARE_SEMAPHORES:
             return self.hidden_names[semaphore - HARDWARE_SEMAPHORES]
         return self.names.get(semaphore, f"S[{semaphore}]")
+
+
+def ints(values: Iterable[int]) -> Ints:
+    """A column."""
+    return np.fromiter(values, np.int64)
+
+
+def pointer(counts: Iterable[int]) -> Ints:
+    """Where each of several lists begins in their concatenation, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(ints(counts))]).astype(np.int64)
 
 
 def queue_name(engine: Engine, generation: str) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import FrameType
 from typing import Any
 
 import attrs
@@ -17,6 +15,7 @@ from .isa import REGISTRY, Engine, Instruction, Memory, Step, Update, UpdateOp, 
 from .isa import dtype as as_dtype
 from .isa.dtypes import DType, storage
 from .isa.errors import NcSimError, ProgramError
+from .isa.lines import user_line
 
 NAME = re.compile(r"[A-Za-z_][\w.$-]*")
 HARDWARE_SEMAPHORES = 256
@@ -35,6 +34,7 @@ class Tensor:
     address: int | None = None
     partition: int = 0
     data: bytes | None = attrs.field(default=None, repr=False)  # of a constant, row-major
+    line: str = attrs.field(default="", eq=False)  # the user's
 
     @property
     def partition_bytes(self) -> int:
@@ -132,7 +132,8 @@ class Program:
         self, name: str, memory: Memory, shape: Iterable[int], dtype: Any, kind: str,
         address: int | None = None, partition: int = 0, data: bytes | None = None,
     ) -> View:  # fmt: skip
-        where = f"{user_line()} tensor {name}".strip()
+        line = user_line()
+        where = f"{line} tensor {name}".strip()
         if not NAME.fullmatch(name):
             raise ProgramError(where, f"name {name!r}", "a letter or _, then letters, digits and _ . $ -")
         if name in self.tensors:
@@ -152,7 +153,7 @@ class Program:
             element = as_dtype(dtype)
         except NcSimError as e:
             raise e.at(where) from None
-        tensor = Tensor(name, memory, sizes, element, kind, address, partition, data)
+        tensor = Tensor(name, memory, sizes, element, kind, address, partition, data, line)
         self.tensors[name] = tensor
         return tensor.view()
 
@@ -272,14 +273,3 @@ def _positional(where: str, names: list[str], operands: tuple[Any, ...], fields:
         if name in fields:
             raise ProgramError(where, f"{name} is given twice", "once, by position or by name")
     return out
-
-
-def user_line() -> str:
-    """file.py:41 of the nearest caller outside nc-sim; its own workloads count as users."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if not module.startswith("nc_sim.") or module.startswith("nc_sim.workloads"):
-            return f"{frame.f_code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""

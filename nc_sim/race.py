@@ -135,7 +135,7 @@ class _Order:
 
     def knowledge(self, u: _Update) -> np.ndarray:
         """What whoever sees an update knows."""
-        clock = self.clock[u.step].copy()
+        clock: np.ndarray = self.clock[u.step].copy()
         clock[u.chain] = max(clock[u.chain], u.position)
         began, position = self.began_at[u.step]
         clock[began] = max(clock[began], position)

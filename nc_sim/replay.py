@@ -95,7 +95,7 @@ class Replay:
 
 def replay(
     path: str | Path,
-    chip: str | Chip = "trn2",
+    chip: str | Path | Chip = "trn2",
     *,
     dma_from_trace: bool = False,
     without: Iterable[str] = (),

@@ -16,17 +16,22 @@ from .isa.errors import ChipError
 class Entry:
     """One key: the kind of its value, and what it says."""
 
-    kind: str  # "number" (>= 0, exact), "count" (whole, >= 0), "flag", "word:a|b|c", "sets"
+    # "number" (exact, >= 0), "positive" (> 0), "share" (> 0, <= 1), "count" (whole, >= 0), "natural" (whole, >= 1), "flag",
+    # "word:a|b|c", "sets"
+    kind: str
     doc: str
 
     def convert(self, raw: Any, where: str) -> Any:
         """The value in exact form, or ChipError."""
-        if self.kind == "number":
-            return _fraction(raw, where)
-        if self.kind == "count":
+        if self.kind in ("number", "positive", "share"):
             value = _fraction(raw, where)
-            if value.denominator != 1:
-                raise ChipError(where, f"{raw}", "a whole number")
+            if self.kind != "number" and (value == 0 or (self.kind == "share" and value > 1)):
+                raise ChipError(where, f"{raw}", "a number above 0" + (", at most 1" if self.kind == "share" else ""))
+            return value
+        if self.kind in ("count", "natural"):
+            value = _fraction(raw, where)
+            if value.denominator != 1 or (self.kind == "natural" and value == 0):
+                raise ChipError(where, f"{raw}", "a whole number" + (" of at least 1" if self.kind == "natural" else ""))
             return int(value)
         if self.kind == "flag":
             text = str(raw).lower()
@@ -58,31 +63,32 @@ def _fraction(raw: Any, where: str) -> Fraction:
 def _rows() -> Iterator[tuple[str, str, str]]:
     engines = ("tensor", "vector", "scalar", "gpsimd", "sync")
     for e in engines:
-        yield f"clock.{e}_mhz", "count", f"clock of the {e} engine; sync is the core's base clock"
-    yield "memory.partitions", "count", "partitions of SBUF and PSUM"
-    yield "memory.partition_quadrant", "count", "operands start on a multiple of this partition"
-    yield "memory.sbuf_partition_bytes", "count", "SBUF bytes in one partition"
+        yield f"clock.{e}_mhz", "natural", f"clock of the {e} engine; sync is the core's base clock"
+    yield "memory.partitions", "natural", "partitions of SBUF and PSUM"
+    yield "memory.partition_quadrant", "natural", "operands start on a multiple of this partition"
+    yield "memory.sbuf_partition_bytes", "natural", "SBUF bytes in one partition"
     yield "memory.sbuf_reserved_low_bytes", "count", "bytes at the bottom of each SBUF partition kept for descriptor generation"
     yield "memory.sbuf_reserved_high_bytes", "count", "bytes at the top of each SBUF partition kept by the runtime"
-    yield "memory.psum_partition_bytes", "count", "PSUM bytes in one partition"
-    yield "memory.psum_bank_bytes", "count", "bytes of one PSUM bank in a partition: the largest matmul destination"
-    yield "memory.hbm_bytes", "count", "HBM bytes a core can address"
-    yield "memory.hbm_bytes_per_ns", "number", "bandwidth of the HBM stack a core uses"
-    yield "memory.sbuf_max_elements", "count", "most elements per partition of one SBUF operand"
-    yield "memory.psum_max_elements", "count", "most elements per partition of one PSUM operand"
-    yield "types.e4m3_max", "count", "largest finite float8_e4m3: 240 or 448"
+    yield "memory.psum_partition_bytes", "natural", "PSUM bytes in one partition"
+    yield "memory.psum_bank_bytes", "natural", "bytes of one PSUM bank in a partition: the largest matmul destination"
+    yield "memory.hbm_bytes", "natural", "HBM bytes a core can address"
+    yield "memory.hbm_bytes_per_ns", "positive", "bandwidth of the HBM stack a core uses"
+    yield "memory.sbuf_max_elements", "natural", "most elements per partition of one SBUF operand"
+    yield "memory.psum_max_elements", "natural", "most elements per partition of one PSUM operand"
+    yield "types.e4m3_max", "natural", "largest finite float8_e4m3: 240 or 448"
     for e in engines:
         yield f"sequencer.{e}.release_ns", "number", "when the engine's queue is released, after Sync"
         yield f"sequencer.{e}.event_semaphore_ns", "number", "duration of EVENT_SEMAPHORE and NOP"
         yield f"sequencer.{e}.event_semaphore_gap_ns", "number", "from their end to the next instruction"
     for e in engines[:4]:
-        yield f"sequencer.{e}.queue_depth", "count", "instructions handed over and not started, at most"
+        yield f"sequencer.{e}.queue_depth", "natural", "instructions handed over and not started, at most"
         yield f"sequencer.{e}.handover_ns", "number", "from dispatch to the earliest start on the engine"
     yield "sequencer.dispatch_ns", "number", "from handing one instruction over to looking at the next"
     yield "semaphore.latency_ns", "number", "from a completion to a waiting sequencer's dispatch"
 
     yield "tensor.transpose_mode", "flag", "the array has a bit-exact transpose mode"
-    yield "tensor.fp32_passes", "count", "LDWEIGHTS/MATMUL pairs of one fp32 product"
+    yield "tensor.fp32_passes", "natural", "LDWEIGHTS/MATMUL pairs of one fp32 product"
+    yield "tensor.fp32_onezero_passes", "natural", "the same when an operand is declared to hold only 0 and 1"
     yield "tensor.min_interval_cycles", "count", "cycles between the starts of two products, at least"
     yield "tensor.next_load_ns", "number", "from the start of streaming to the next weight load"
     yield "tensor.load_to_matmul_ns", "number", "from a weight load's start to its MATMUL's earliest start"
@@ -96,10 +102,11 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     for rate in ("full", "gated"):
         yield f"tensor.result_latency_{rate}_ns", "number", "from the end of streaming to the result in PSUM"
         yield f"tensor.stream_gap_{rate}_ns", "number", "from the end of one product's streaming to the next MATMUL"
+    yield "tensor.activity_throttle", "positive", "streaming takes this many times as long while the activity throttle holds; 1 is off"
     yield "tensor.gate.kind", "word:windows|none", "how the PE's rate depends on its recent use"
-    yield "tensor.gate.window_cycles", "count", "length of a window, in cycles of the base clock"
+    yield "tensor.gate.window_cycles", "natural", "length of a window, in cycles of the base clock"
     yield "tensor.gate.threshold", "number", "share of a window's full-rate cycles that must stream to run the next at full rate"
-    yield "tensor.gate.ratio", "number", "rate in a gated window over the full rate"
+    yield "tensor.gate.ratio", "share", "rate in a gated window over the full rate"
     yield "tensor.gate.initial", "word:gated|full", "state before the first edge"
 
     yield "scalar.cycles_per_element", "number", "cycles to stream one element"
@@ -125,16 +132,16 @@ def _rows() -> Iterator[tuple[str, str, str]]:
         yield f"gpsimd.{kind}.cycles_per_element", "number", "cycles per element"
         yield f"gpsimd.{kind}.fixed_ns", "number", "latency over streaming; the next instruction starts after it"
 
-    yield "dma.engines", "count", "DMA engines a core uses"
+    yield "dma.engines", "natural", "DMA engines a core uses"
     yield "dma.partitions_per_engine", "count", "SBUF partitions one engine serves; 0 spreads rows evenly"
     yield "dma.row_ns", "number", "fixed time of one descriptor row on an engine"
-    yield "dma.load_bytes_per_ns", "number", "rate of one engine, loads"
-    yield "dma.store_bytes_per_ns", "number", "rate of one engine, stores above the small size"
+    yield "dma.load_bytes_per_ns", "positive", "rate of one engine, loads"
+    yield "dma.store_bytes_per_ns", "positive", "rate of one engine, stores above the small size"
     yield "dma.small_row_bytes", "count", "rows up to this size use the small-row numbers"
     yield "dma.small_load_row_ns", "number", "fixed time of a small row, loads"
     yield "dma.small_store_row_ns", "number", "fixed time of a small row, stores"
-    yield "dma.small_store_bytes_per_ns", "number", "rate of small rows, stores"
-    yield "dma.max_row_bytes", "count", "a longer row is cut into descriptors of this size"
+    yield "dma.small_store_bytes_per_ns", "positive", "rate of small rows, stores"
+    yield "dma.max_row_bytes", "natural", "a longer row is cut into descriptors of this size"
     yield "dma.semaphore_packet_ns", "number", "the packet that raises the semaphore, one per engine"
     yield "dma.load_done_ns", "number", "from an engine's last packet to its semaphore increment, loads"
     yield "dma.store_done_ns", "number", "the same, stores"

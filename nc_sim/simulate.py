@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,7 +17,7 @@ from .chip import Chip, Reader
 from .expand import expand
 from .explain import deadlock
 from .isa import Step
-from .isa.errors import Deadlock, ProgramError, Unimplemented
+from .isa.errors import Deadlock, ProgramError, Race, Unimplemented
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
 from .memory import Memories
@@ -61,7 +62,7 @@ def compile_program(program: Program, chip: Chip) -> tuple[Compiled, Reader]:
 
 def simulate(
     program: Program,
-    chip: str | Chip = "trn2",
+    chip: str | Path | Chip = "trn2",
     inputs: Mapping[str, np.ndarray] | None = None,
     *,
     engine: str = "simpy",
@@ -103,7 +104,7 @@ def simulate(
     if compiled.explicit and races != "ignore":
         try:
             observed = race.check(compiled.steps, compiled.tensors, compiled.addresses, table, timeline, compiled.semaphores)
-        except race.Race as e:
+        except Race as e:
             if races == "error":
                 raise
             found.append(str(e))

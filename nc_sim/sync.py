@@ -134,11 +134,10 @@ class _Sync:
 
     def waiting(self, queue: Engine, waits: Iterable[Wait], line: str) -> tuple[Wait, ...]:
         """The wait the instruction keeps, of the lowest semaphore; EVENT_SEMAPHOREs take the rest."""
-        kept, *rest = sorted(waits, key=lambda w: w.semaphore) or [None]
-        for k in range(0, len(rest), WAITS_PER_EVENT_SEMAPHORE):
-            pair = tuple(w for w in rest[k : k + WAITS_PER_EVENT_SEMAPHORE] if w is not None)
-            self.out.append(Step(EventSemaphore(), queue, pair, (), line))
-        return () if kept is None else (kept,)
+        kept = sorted(waits, key=lambda w: w.semaphore)
+        for k in range(1, len(kept), WAITS_PER_EVENT_SEMAPHORE):
+            self.out.append(Step(EventSemaphore(), queue, tuple(kept[k : k + WAITS_PER_EVENT_SEMAPHORE]), (), line))
+        return tuple(kept[:1])
 
     def wait_for_outputs(self) -> None:
         """The last instruction: GpSimd waits for every store to an output (rule B16)."""

@@ -4,6 +4,11 @@ Times are ticks. Rows 0 … n-1 belong to streams and are grouped by stream, in 
 per DMA engine that a trigger reaches. A row's index is therefore its (stream, row) order, the tie-break of the rule of
 time: in each tick first everything that ends, then everything that begins, both in row order; an update fired by a
 beginning is seen from the next tick.
+
+What an engine may rely on: every issue interval, latency, START delay and STREAM work is at least 1. Rows of the array
+(LOAD, STREAM) share one stream, which is not ordered; a STREAM waits for every earlier LOAD and STREAM; their issue
+interval and START delays are the same in all states. A ring belongs to one stream. Updates of transfers count from
+FINISH.
 """
 
 from __future__ import annotations

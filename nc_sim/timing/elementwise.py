@@ -22,7 +22,9 @@ def cost(work: Work, engine: Engine, chip: Reader) -> Cost:
         return vector(work, chip)
     if engine is Engine.SCALAR:
         return scalar(work, chip)
-    return gpsimd(work, chip)
+    if engine is Engine.GPSIMD:
+        return gpsimd(work, chip)
+    raise Unspecified(engine.label, f"no cost for {work.kind!r}", "an elementwise engine, or a TensorEngine instruction with its own rule")
 
 
 def vector(work: Work, chip: Reader) -> Cost:

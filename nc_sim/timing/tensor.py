@@ -42,6 +42,9 @@ def stream(work: Work, chip: Reader) -> tuple[Cost, int, States]:
     """MATMUL: its cost (issue until the next weight load), throttle units, delay from stream end to the next MATMUL."""
     c = chip.chip
     cycles = work.elements * chip(f"tensor.{work.kind}.cycles_per_row")
+    if (slowed := c.numbers["tensor.activity_throttle"].value) != 1:  # off counts as unused
+        cycles *= slowed
+        chip("tensor.activity_throttle")
     cycle = c.cycle_ticks(Engine.TENSOR)
     units = math.ceil(cycles * cycle * throttle_scale(chip))
     # Rule of thumb of the public cost tables: products start at least `min_interval` cycles apart.
@@ -56,10 +59,10 @@ def stream(work: Work, chip: Reader) -> tuple[Cost, int, States]:
 
 def throttle(chip: Reader, phase_ns: Fraction) -> Throttle:
     """The clock gate as the table carries it, with its windows at a phase against time zero."""
+    if chip("tensor.gate.kind") == "none":
+        return Throttle(0, 0, 1, 1, 0, False)
     scale = throttle_scale(chip)
     starts_gated = chip("tensor.gate.initial") == "gated"
-    if chip("tensor.gate.kind") == "none":
-        return Throttle(0, 0, scale, scale, 0, False)
     window = chip("tensor.gate.window_cycles") * chip.chip.cycle_ticks(Engine.SYNC)
     threshold = math.ceil(chip("tensor.gate.threshold") * window * scale)
     gated = _ratio(chip) * scale
@@ -72,7 +75,7 @@ def throttle_scale(chip: Reader) -> int:
 
 
 def _ratio(chip: Reader) -> Fraction:
-    ratio: Fraction = chip("tensor.gate.ratio")
+    ratio: Fraction = Fraction(1) if chip("tensor.gate.kind") == "none" else chip("tensor.gate.ratio")
     return ratio
 
 

@@ -10,7 +10,7 @@ import collections
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -340,7 +340,7 @@ def _address(o: _Operands, side: str) -> tuple[Memory, str, int]:
     return Memory.HBM, f"table{_word(o.text, f'{side}_table_index')}", _word(o.text, f"{side}_table_offset_imm")
 
 
-_BUILD = {
+_BUILD: dict[str, Callable[[_Operands], Instruction]] = {
     "LDWEIGHTS": _weights,
     "MATMUL": _matmul,
     "ACTIVATE": _activate,
@@ -351,8 +351,8 @@ _BUILD = {
     "TENSOR_SCALAR": _tensor_scalar,
     "RECIPROCAL": _reciprocal,
     "DMA_DIRECT2D": _dma,
-    "EVENT_SEMAPHORE": lambda o: EventSemaphore(),
-    "NOP": lambda o: Nop(),
+    "EVENT_SEMAPHORE": lambda _: EventSemaphore(),
+    "NOP": lambda _: Nop(),
 }
 
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 from math import ceil
 
 import attrs
+
 from nc_sim.table import Op, Rule, Table, When
 
 LONG_AGO = -(10**9)
@@ -111,7 +112,7 @@ class Naive:
         """Whether this tick or a later one can still change anything, the throttle's level until the end included."""
         return (
             self.tick <= max(self.finish, default=0)
-            or any(tick >= self.tick for tick in (*self.due, *self.arrivals))
+            or bool(self.due or self.arrivals)
             or any(x.row < x.last and (x.look >= self.tick or not self.lacking(x.row)) for x in self.streams)
             or any(engine.packet_end >= self.tick for engine in self.dma)
             or self.array.product >= 0
@@ -168,14 +169,16 @@ class Naive:
 
     def end_phase(self) -> None:
         completing = {self.t.rows + e.completes: e for e in self.dma if e.packet_end == self.tick and e.completes >= 0}
-        for row in range(len(self.finish)):
+        due = self.due[self.tick]
+        for row in sorted({*completing, *due}):
             if row in completing:
                 self.complete(completing[row], row)
-            for k in sorted(self.due[self.tick][row]):
+            for k in sorted(due[row]):
                 semaphore, amount = int(self.t.update_semaphore[k]), int(self.t.update_value[k])
                 op = self.t.update_op[k]
                 old = self.value[semaphore]
                 self.value[semaphore] = old + amount if op == Op.ADD else old - amount if op == Op.SUB else amount
+        del self.due[self.tick]
 
     def complete(self, engine: DmaEngine, row: int) -> None:
         """The semaphore packet is out."""
@@ -196,8 +199,8 @@ class Naive:
                 self.ready[x.row] = x.look
                 if not self.lacking(x.row):
                     self.begin_row(x)
-        for t in sorted(self.arrivals[self.tick]):
-            self.arrive(t, self.arrivals[self.tick][t])
+        for t, again in sorted(self.arrivals.pop(self.tick, {}).items()):
+            self.arrive(t, again)
         for engine in self.dma:
             if engine.packet_end <= self.tick and any(engine.queues):
                 self.pick(engine)

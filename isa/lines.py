@@ -1,0 +1,20 @@
+"""The user's line: where in their own file an operand or a call was written."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+OURS = __name__.rpartition(".isa.")[0] + "."  # nc_sim.
+USERS = OURS + "workloads"  # the workloads that ship with the package count as users
+
+
+def user_line() -> str:
+    """file.py:41 of the nearest caller outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(OURS) or module.startswith(USERS):
+            return f"{frame.f_code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

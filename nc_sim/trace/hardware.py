@@ -1,0 +1,499 @@
+"""The hardware trace of a run: its records, its file, and the file of the program it belongs to (docs/traces.md).
+
+A trace is a view of table and timeline, made after the run. Records are columns; every time is kept twice, in ticks and
+in whole ns rounded half up, both from time zero. A file holds only integers and text: reading one executes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgpack  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+
+from ..chip import Chip
+from ..forms import canonical_hash, encode_step, program_from_msgpack, program_to_msgpack
+from ..isa import Engine, Instruction, Step
+from ..isa.dma import DmaDirect2d
+from ..isa.errors import InternalError, ProgramError
+from ..lower import queue_name
+from ..program import Program
+from ..result import Result, body_ticks
+from ..table import Op, Table, When
+from ..timeline import Timeline
+from .operands import Printer, moved, packet_bytes, place
+
+FORMAT, VERSION = "nc-sim hardware trace", 1
+PROGRAM_FORMAT, PROGRAM_VERSION = "nc-sim compiled program", 1
+TRACE_SUFFIX, PROGRAM_SUFFIX = ".ntff.msgpack", ".neff.msgpack"
+LIMIT = 1 << 48  # of ticks, bytes and counts: sums and products of a few stay inside int64
+GATE_STEPS = 8  # a throttle record allows k of n; real ones say 4 and 8 of 8
+KINDS = {"<i1": 1, "<i2": 2, "<i4": 4, "<i8": 8}
+SIGNED = ("engine", "value")  # no DMA engine; a semaphore may be subtracted below zero
+# Every key of the metadata with a sample of its form.
+METADATA: dict[str, Any] = {
+    "program": "", "chip": "", "core": "", "is_simulation": True, "instance": 0, "vnc": 0, "tool": "", "tool_version": "",
+    "ticks_per_ns": [0], "duration_ticks": 0, "duration_ns": 0, "prologue_ns": 0, "epilogue_ns": 0, "benchmark_ns": 0,
+    "gate_phase_ns": 0.0, "phase_range_ns": [0.0], "what_if": {}, "without": [""], "assumed": {}, "races": [""],
+    "observed_semaphores": [""],
+}  # fmt: skip
+
+Ints = npt.NDArray[np.int64]
+
+
+@attrs.frozen(eq=False)
+class Times:
+    """A column of times."""
+
+    ticks: Ints
+    ns: Ints
+
+
+@attrs.frozen(eq=False)
+class Texts:
+    """A column of texts that repeat: distinct values, and one index per row."""
+
+    values: tuple[str, ...]
+    index: Ints
+
+    def __getitem__(self, row: int) -> str:
+        return self.values[int(self.index[row])]
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.values[k] for k in self.index.tolist())
+
+
+Column = Times | Texts | Ints
+
+
+@attrs.frozen(eq=False)
+class _Records:
+    """Columns of one length; equal if they are stored as the same bytes."""
+
+    def stored(self) -> dict[str, list[Any]]:
+        return {k: v for a in attrs.fields(type(self)) for k, v in _stored(a.name, getattr(self, a.name))}
+
+    def __len__(self) -> int:
+        return len(getattr(self, attrs.fields(type(self))[-1].name))  # a column of numbers in every record
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, _Records) and self.stored() == other.stored()
+
+
+@attrs.frozen(eq=False)
+class Instructions(_Records):
+    """Machine instructions in program order."""
+
+    engine: Texts
+    opcode: Texts
+    semaphores: Texts  # operand text, first part: waits and updates
+    work: Texts  # operand text, second part
+    pc: Ints  # position in the engine's queue
+    line: Texts  # file.py:41; empty where nc-sim inserted the instruction
+    ready: Times  # reached the head of its queue
+    wait: Times  # a length: how long it then waited for semaphores
+    start: Times
+    end: Times  # result visible
+    hbm_read_bytes: Ints  # over all partitions, as every byte count here
+    hbm_write_bytes: Ints
+    sbuf_read_bytes: Ints
+    sbuf_write_bytes: Ints
+    psum_read_bytes: Ints
+    psum_write_bytes: Ints
+    flops: Ints
+    transpose_flops: Ints  # part of flops that only moves data through the array
+
+    def operands(self, row: int) -> str:
+        """The operand text of a real trace."""
+        return f"{self.semaphores[row]} {self.work[row]}".strip()
+
+
+@attrs.frozen(eq=False)
+class Transfers(_Records):
+    """DMA transfers, in program order of their triggers. rows x row_bytes = bytes."""
+
+    queue: Texts
+    source: Texts  # memory:tensor
+    destination: Texts
+    start: Times  # first packet begins
+    end: Times  # last semaphore packet is out
+    instruction: Ints  # row of the trigger
+    bytes: Ints  # of the wider element type, where a DMA converts
+    rows: Ints
+    row_bytes: Ints
+    read_bytes: Ints
+    write_bytes: Ints
+
+
+@attrs.frozen(eq=False)
+class Shares(_Records):
+    """What each DMA engine moves of each transfer."""
+
+    arrival: Times  # descriptors reach the engine
+    start: Times
+    end: Times
+    transfer: Ints
+    engine: Ints  # 0 to 15; -1: the transfer's time comes from a measurement
+    packets: Ints
+    bytes: Ints
+
+
+@attrs.frozen(eq=False)
+class SemaphoreUpdates(_Records):
+    """Changes of the architectural semaphores in order of time, then of the rule of time."""
+
+    time: Times
+    id: Ints
+    name: Texts
+    value: Ints  # after the update
+    operation: Ints  # 0 add, 1 subtract, 2 set
+    amount: Ints
+    instruction: Ints
+
+
+@attrs.frozen(eq=False)
+class GateStates(_Records):
+    """What the PE's clock gate allows, k of n, from start to end."""
+
+    start: Times
+    end: Times
+    k: Ints
+    n: Ints
+
+
+@attrs.frozen
+class Trace:
+    """A hardware trace. Traces are equal if their contents are, wherever they lie."""
+
+    metadata: dict[str, Any]
+    instructions: Instructions
+    transfers: Transfers
+    shares: Shares
+    semaphores: SemaphoreUpdates
+    gate: GateStates
+    hash: str = attrs.field(default="", eq=False)  # of the program: twenty digits, in both file names
+    program_sha256: str = attrs.field(default="", eq=False)  # of the program file
+    path: Path | None = attrs.field(default=None, eq=False)
+
+    def program(self) -> Program:
+        """The program that lies beside the trace."""
+        if self.path is None:
+            raise ProgramError("trace", "a trace that lies in no folder", "one that Result.save wrote: its program lies beside it")
+        return _read_program(self.path.parent / f"neff_{self.hash}{PROGRAM_SUFFIX}", self)
+
+
+RECORDS: dict[str, type[_Records]] = {
+    "instructions": Instructions, "transfers": Transfers, "shares": Shares, "semaphores": SemaphoreUpdates, "gate": GateStates,
+}  # fmt: skip
+LINKS = (("transfers", "instruction", "instructions"), ("shares", "transfer", "transfers"), ("semaphores", "instruction", "instructions"))
+
+
+def trace_of(result: Result) -> Trace:
+    """The trace of a run, in memory."""
+    table, timeline, steps = result.table, result.timeline, result.steps
+    printer = Printer(result.compiled.addresses, result.compiled.semaphores)
+    parts = _instructions(steps, table, timeline, printer), *_transfers(steps, table, timeline)
+    return Trace(_metadata(result), *parts, _semaphores(steps, table, timeline, printer), _gate(table, timeline))
+
+
+def _times(ticks: Ints, per_ns: Fraction) -> Times:
+    return Times(ticks, _ns(ticks, *per_ns.as_integer_ratio()))
+
+
+def _ns(ticks: Any, numerator: int, denominator: int) -> Ints:
+    """Whole ns, rounded half up, exact while numerator x denominator fits into 61 bits."""
+    whole, rest = np.divmod(ticks, numerator)
+    return np.asarray(whole * denominator + (2 * rest * denominator + numerator) // (2 * numerator), np.int64)
+
+
+def _texts(column: Iterable[str], row: Ints | None = None) -> Texts:
+    """A column of texts, or the rows that pick from it."""
+    known: dict[str, int] = {}
+    index = np.fromiter((known.setdefault(v, len(known)) for v in column), np.int64)
+    return Texts(tuple(known), index if row is None else index[row])
+
+
+def _instructions(steps: Sequence[Step], table: Table, timeline: Timeline, printer: Printer) -> Instructions:
+    distinct: dict[Instruction, int] = {}
+    row = np.fromiter((distinct.setdefault(s.instruction, len(distinct)) for s in steps), np.int64)
+    engine = np.array([int(s.engine) for s in steps], np.int64)
+    order, pc = np.argsort(engine, kind="stable"), np.zeros(len(steps), np.int64)
+    pc[order] = np.arange(len(steps)) - np.searchsorted(engine[order], engine[order])
+    ready, begun = timeline.ready[table.wait_row], timeline.start[table.wait_row]
+    times = ready, begun - ready, timeline.start[table.start_row], timeline.finish[table.finish_row]
+    counts = np.array([moved(i) for i in distinct], np.int64).reshape(-1, 8)[row].T
+    columns: list[Any] = [*(_times(c, table.ticks_per_ns) for c in times), *counts]
+    return Instructions(
+        _texts((e.label for e in Engine), engine), _texts((i.opcode for i in distinct), row),
+        _texts(map(printer.semaphores, steps)), _texts(map(printer.body, distinct), row), pc, _texts(s.line for s in steps), *columns,
+    )  # fmt: skip
+
+
+def _transfers(steps: Sequence[Step], table: Table, timeline: Timeline) -> tuple[Transfers, Shares]:
+    """Every transfer and its parts; an engine's bytes are those of the packets it sends, so nothing is lost to rounding."""
+    order = np.argsort(table.step[table.rows :], kind="stable")
+    row = table.rows + order
+    triggers, of = np.unique(table.step[row], return_inverse=True)
+    dmas = [d for k in triggers.tolist() if isinstance(d := steps[k].instruction, DmaDirect2d)]
+    if len(dmas) != len(triggers) or len(dmas) != sum(isinstance(s.instruction, DmaDirect2d) for s in steps):
+        raise InternalError("trace", "a transfer without a DMA, or the reverse", "transfers for every DMA")
+    numbers = [(d.dst.size // d.row_elements, d.row_bytes, d.src.nbytes, d.dst.nbytes) for d in dmas]
+    rows, size, read, written = np.array(numbers, np.int64).reshape(-1, 4).T
+    packets, server, per_ns = table.packets[order], table.server[order], table.ticks_per_ns
+    first = np.searchsorted(of, np.arange(len(dmas)))
+    start, end, total = (f.reduceat(c, first) if len(dmas) else rows for f, c in (
+        (np.minimum, timeline.start[row]), (np.maximum, timeline.finish[row]), (np.add, packets)
+    ))  # fmt: skip
+    before = packets.cumsum() - packets
+    pieces = np.maximum(1, total // np.maximum(1, rows))  # long rows are cut into packets
+    carried = np.where(server < 0, (rows * size)[of], packet_bytes(before - before[first][of], packets, pieces[of], size[of]))
+    transfers = Transfers(
+        _texts(queue_name(steps[k].engine, d.generation) for k, d in zip(triggers.tolist(), dmas, strict=True)),
+        _texts(place(d.src) for d in dmas), _texts(place(d.dst) for d in dmas), _times(start, per_ns), _times(end, per_ns),
+        triggers, rows * size, rows, size, read, written,
+    )  # fmt: skip
+    ready, begin, finish = (_times(c[row], per_ns) for c in (timeline.ready, timeline.start, timeline.finish))
+    return transfers, Shares(ready, begin, finish, of.astype(np.int64), server, packets, carried)
+
+
+def _semaphores(steps: Sequence[Step], table: Table, timeline: Timeline, printer: Printer) -> SemaphoreUpdates:
+    """Recomputed from the table: lowering numbers the architectural semaphores first, in order, then its hidden ones."""
+    ids = np.array(sorted({w.semaphore for s in steps for w in s.waits} | {u.semaphore for s in steps for u in s.updates}), np.int64)
+    keep = np.flatnonzero(table.update_semaphore < len(ids))
+    row = np.repeat(np.arange(table.rows + table.transfers), np.diff(table.update_ptr))[keep]
+    semaphore, op, amount, when = (c[keep] for c in (table.update_semaphore, table.update_op, table.update_value, table.update_when))
+    if np.any(when == When.STREAMED):
+        raise InternalError("trace", "an architectural semaphore updated when the array has streamed", "at start or finish")
+    base = np.where(when == When.START, timeline.start[row], timeline.finish[row])
+    time = base + table.delays[table.update_delay[keep], 0]  # the same in every state, as only hidden updates differ
+    order = np.argsort(time, kind="stable")  # row order within a tick
+    semaphore, op, amount, row = semaphore[order], op[order], amount[order], row[order]
+    now, value = [0] * len(ids), []
+    for s, o, a in zip(semaphore.tolist(), op.tolist(), amount.tolist(), strict=True):
+        now[s] = a if o == Op.SET else now[s] + a if o == Op.ADD else now[s] - a
+        value.append(now[s])
+    names = _texts(map(printer.name, ids.tolist()), semaphore)
+    return SemaphoreUpdates(
+        _times(time[order], table.ticks_per_ns), ids[semaphore], names, np.array(value, np.int64), op, amount, table.step[row]
+    )
+
+
+def _gate(table: Table, timeline: Timeline) -> GateStates:
+    ratio = Fraction(table.throttle.gated, table.throttle.full) if table.throttle.window else Fraction(1)
+    n = GATE_STEPS if GATE_STEPS % ratio.denominator == 0 else ratio.denominator
+    end = int(timeline.finish.max(initial=0))
+    ticks = [t for t, _ in timeline.gate] + [end]
+    states = [(a, b, n if full else int(ratio * n)) for a, b, (_, full) in zip(ticks, ticks[1:], timeline.gate, strict=False) if a < b]
+    start, stop, k = np.array(states, np.int64).reshape(-1, 3).T
+    return GateStates(_times(start, table.ticks_per_ns), _times(stop, table.ticks_per_ns), k, np.full(len(states), n, np.int64))
+
+
+def _metadata(result: Result) -> dict[str, Any]:
+    from .. import __version__
+
+    chip: Chip = result.chip
+    ratio = chip.ticks_per_ns.as_integer_ratio()
+    fixed = {f"{p}_ns": math.floor(chip.reader()(f"program.{p}_ns") + Fraction(1, 2)) for p in ("prologue", "epilogue", "benchmark")}
+    ticks = body_ticks(result.table, result.timeline)
+    return {
+        "program": result.program.name, "chip": chip.name, "core": chip.core, "is_simulation": True, "instance": 0, "vnc": 0,
+        "tool": "nc-sim", "tool_version": __version__, "ticks_per_ns": list(ratio),
+        "duration_ticks": ticks, "duration_ns": int(_ns(np.int64(ticks), *ratio)), **fixed,
+        "gate_phase_ns": float(result.gate_phase_ns), "phase_range_ns": [float(x) for x in result.phase_range_ns or ()],
+        "what_if": {k: str(v) for k, v in sorted(chip.overrides.items())}, "without": list(result.without),
+        "assumed": dict(sorted(result.assumed.items())), "races": list(result.races),
+        "observed_semaphores": list(result.observed_semaphores),
+    }  # fmt: skip
+
+
+def save(result: Result, folder: str | Path) -> Path:
+    """Write the program and the trace of a run into a folder, made if needed; each file whole or not at all."""
+    folder = Path(folder)
+    program, number = _pack_program(result), canonical_hash(result.program)
+    trace = attrs.evolve(trace_of(result), hash=number, program_sha256=hashlib.sha256(program).hexdigest())
+    files = {f"neff_{number}{PROGRAM_SUFFIX}": program, f"{number}_instid_0_vnc_0{TRACE_SUFFIX}": pack(trace)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            partial = folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
+            try:
+                partial.write_bytes(data)
+                os.replace(partial, folder / name)
+            finally:
+                partial.unlink(missing_ok=True)
+    except OSError as e:
+        raise ProgramError(str(folder), f"cannot be written: {e.strerror}", "a folder that can be made and written to") from None
+    return folder
+
+
+def _pack_program(result: Result) -> bytes:
+    """The program as built, and as compiled for the chip, with every number of the chip."""
+    chip, made = result.chip, result.compiled
+    plain = {k: str(n.value) if type(n.value) in (int, Fraction) else n.value for k, n in sorted(chip.numbers.items())}
+    return _packed({
+        "format": PROGRAM_FORMAT, "version": PROGRAM_VERSION, "program": program_to_msgpack(result.program),
+        "chip": {
+            "name": chip.name, "core": chip.core, "sources": dict(sorted(chip.sources.items())),
+            "numbers": {k: [value, chip.numbers[k].status, chip.numbers[k].source] for k, value in plain.items()},
+            "overrides": {k: str(v) for k, v in sorted(chip.overrides.items())},
+        },
+        "addresses": _packed(dict(sorted(made.addresses.items()))), "semaphores": [[k, v] for k, v in sorted(made.semaphores.items())],
+        "explicit": made.explicit, "steps": len(made.steps), "machine": b"".join(_packed(encode_step(s)) for s in made.steps),
+    })  # fmt: skip
+
+
+def pack(trace: Trace) -> bytes:
+    """The bytes of a trace file."""
+    head = {"format": FORMAT, "version": VERSION, "hash": trace.hash, "program_sha256": trace.program_sha256, "metadata": trace.metadata}
+    parts: dict[str, _Records] = {name: getattr(trace, name) for name in RECORDS}
+    return _packed(head | {name: {"count": len(r), "columns": r.stored()} for name, r in parts.items()})
+
+
+def _packed(value: Any) -> bytes:
+    return bytes(msgpack.packb(value))
+
+
+def _stored(name: str, column: Column) -> Iterator[tuple[str, list[Any]]]:
+    if isinstance(column, Times):
+        yield f"{name}_ns", _stored_ints(column.ns)
+        yield f"{name}_ticks", _stored_ints(column.ticks)
+    elif isinstance(column, Texts):
+        yield name, [*_stored_ints(column.index), "\0".join(column.values).encode()]
+    else:
+        yield name, _stored_ints(column)
+
+
+def _stored_ints(column: Ints) -> list[Any]:
+    """The narrowest little-endian type that holds the column, and its bytes."""
+    low, high = int(column.min(initial=0)), int(column.max(initial=0))
+    kind = next(k for k, size in KINDS.items() if -(1 << 8 * size - 1) <= low and high < 1 << 8 * size - 1)
+    return [kind, column.astype(kind).tobytes()]
+
+
+def load(path: str | Path) -> Trace:
+    """The trace of a file, or the only one of a folder; the program is not needed."""
+    where = Path(path)
+    if where.is_dir():
+        found = sorted(p.name for p in where.glob(f"*{TRACE_SUFFIX}") if not p.name.startswith("."))
+        if len(found) != 1:
+            what = f"{len(found)} traces: {', '.join(found[:4])}{', …' * (len(found) > 4)}" if found else "no trace"
+            raise ProgramError(str(where), what, f"one *{TRACE_SUFFIX}, or the path of a file")
+        where /= found[0]
+    return attrs.evolve(unpack(_read(where, "a trace"), str(where)), path=where)
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise ProgramError(str(path), f"cannot be read: {e.strerror}", f"{what} that Result.save wrote") from None
+
+
+def _read_program(path: Path, trace: Trace) -> Program:
+    data = _read(path, "the trace's program,")
+    found, wanted = hashlib.sha256(data).hexdigest(), trace.program_sha256
+    if found != wanted:
+        raise ProgramError(str(path), f"SHA-256 {found[:12]}…", f"{wanted[:12]}…, of the program that the trace was recorded with")
+    payload = _map(data, str(path), PROGRAM_FORMAT, PROGRAM_VERSION).get("program")
+    _require(isinstance(payload, bytes), f"{path} program", payload, "the bytes of a program")
+    return program_from_msgpack(payload, str(path))  # type: ignore[arg-type]
+
+
+def _map(data: bytes, where: str, form: str, version: int) -> dict[str, Any]:
+    """The map of a file, without believing any length it claims."""
+    limits = {"max_array_len": 1 << 12, "max_map_len": 1 << 12, "max_str_len": 1 << 24, "max_ext_len": 0}
+    try:
+        raw = msgpack.unpackb(data, raw=False, strict_map_key=True, **limits)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as e:
+        what = f"cut off after {len(data)} bytes" if "incomplete" in str(e) else "unreadable data"
+        raise ProgramError(where, what, f"the msgpack of a whole {form!r}") from None
+    got = raw if isinstance(raw, dict) else {}
+    _require(got.get("format") == form, f"{where} format", got.get("format"), repr(form))
+    known = type(got.get("version")) is int and got["version"] == version
+    _require(known, f"{where} version", got.get("version"), f"{version}, the only one that this nc-sim reads")
+    return got
+
+
+def unpack(data: bytes, where: str = "trace") -> Trace:
+    """The trace of a file's bytes; ProgramError names the file and the field that is wrong."""
+    raw = _map(data, where, FORMAT, VERSION)
+    for name, form, told in (("hash", r"(\d{20})?", "twenty digits"), ("program_sha256", r"([0-9a-f]{64})?", "64 hexadecimal digits")):
+        _require(re.fullmatch(form, str(raw.get(name)), re.ASCII) is not None, f"{where} {name}", raw.get(name), told)
+    given = raw.get("metadata")
+    got = given if isinstance(given, dict) else {}
+    _require(set(got) == set(METADATA), f"{where} metadata", sorted(map(str, got)), f"exactly {', '.join(METADATA)}")
+    for name, kind in METADATA.items():
+        _require(_fits(got[name], kind), f"{where} metadata {name}", got[name], f"of the form {kind!r}")
+    tick = got["ticks_per_ns"]
+    _require(len(tick) == 2 and min(tick) > 0 and math.prod(tick) < 1 << 61, f"{where} metadata ticks_per_ns", tick, "a fraction above 0")
+    parts: dict[str, Any] = {name: _read_records(raw.get(name), kind, tick, f"{where} {name}") for name, kind in RECORDS.items()}
+    for name, column, target in LINKS:
+        last = int(getattr(parts[name], column).max(initial=-1))
+        _require(last < len(parts[target]), f"{where} {name} {column}", last, f"below {len(parts[target])}, the number of {target}")
+    return Trace({k: got[k] for k in METADATA}, **parts, hash=raw["hash"], program_sha256=raw["program_sha256"])
+
+
+def _require(holds: bool, where: str, found: Any, required: str) -> None:
+    if not holds:
+        raise ProgramError(where, f"{found!r:.80}", required)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of the metadata has the form of the sample `kind`."""
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(_fits(v, kind[0]) for v in value)
+    if isinstance(kind, dict):
+        return isinstance(value, dict) and all(_fits(k, "") and _fits(v, "") for k, v in value.items())
+    return type(value) is type(kind) and (not isinstance(kind, int | float) or abs(value) < LIMIT)
+
+
+def _read_records(raw: Any, kind: type[_Records], ticks_per_ns: list[int], where: str) -> _Records:
+    columns, count = (raw.get(name) if isinstance(raw, dict) else None for name in ("columns", "count"))
+    if not isinstance(columns, dict) or type(count) is not int or not 0 <= count < LIMIT:
+        raise ProgramError(where, "no columns", "count and columns")
+    out: dict[str, Column] = {}
+    names = set[str]()
+    for field in attrs.fields(kind):
+        stored = [f"{field.name}_ns", f"{field.name}_ticks"] if field.type == "Times" else [field.name]
+        names.update(stored)
+        signed = field.type == "Ints" and field.name in SIGNED
+        got = [_read_ints(columns.get(name), count, f"{where} {name}", signed) for name in stored]
+        if field.type == "Times":
+            same = np.array_equal(got[0], _ns(got[1], *ticks_per_ns))
+            _require(same, f"{where} {stored[0]}", got[0][:4].tolist(), f"{stored[1]} in ns, rounded half up")
+            out[field.name] = Times(got[1], got[0])
+        elif field.type == "Texts":
+            out[field.name] = _read_texts(columns[field.name], got[0], f"{where} {field.name}")
+        else:
+            out[field.name] = got[0]
+    _require(set(columns) == names, f"{where} columns", sorted(map(str, set(columns) - names)), "no other column")
+    return kind(**out)
+
+
+def _read_ints(raw: Any, count: int, where: str, signed: bool) -> Ints:
+    holds = isinstance(raw, list) and len(raw) >= 2 and isinstance(raw[0], str) and raw[0] in KINDS and isinstance(raw[1], bytes)
+    if not holds or len(raw[1]) != count * KINDS[raw[0]]:
+        raise ProgramError(where, "no such column" if raw is None else "a column of another form", f"[type, bytes] of {count} numbers")
+    column = np.frombuffer(raw[1], raw[0]).astype(np.int64)
+    low, high = column.min(initial=0), column.max(initial=0)
+    _require((-LIMIT if signed else 0) <= low and high < LIMIT, where, int(low if low < 0 else high), f"0 to {LIMIT - 1}")
+    return column
+
+
+def _read_texts(raw: list[Any], index: Ints, where: str) -> Texts:
+    try:
+        values = tuple(raw[2].decode().split("\0")) if raw[2] or len(index) else ()
+    except (IndexError, AttributeError, UnicodeDecodeError):
+        raise ProgramError(where, "no text", "UTF-8 texts, separated by zero bytes") from None
+    _require(index.max(initial=-1) < len(values), where, int(index.max(initial=0)), f"an index below {len(values)}")
+    return Texts(values, index)

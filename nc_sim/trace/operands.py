@@ -1,0 +1,285 @@
+"""Operand text of machine instructions, in the grammar of real traces (docs/traces.md, Operands).
+
+    S[6] (Vector)>=7 S[4] (Scalar)++@complete EXP bias_ptr=fp32@0x6010 src=fp32@0x4020[1,1,1][512,1,1] dst=… channels=128 …
+
+What instruction and semaphores do comes first, then what it works on; `profile_csv` reads the result back. Opcodes that
+no public trace shows print by the same rules, with nki's names of their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..isa import Engine, Instruction, Memory, Step, Update, UpdateOp, View, When, fields_of
+from ..isa.control import EventSemaphore, Nop
+from ..isa.dma import DmaDirect2d
+from ..isa.fields import Maybe, Scalar
+from ..isa.scalar import Activate
+from ..isa.tensor import LoadWeights, Matmul
+from .profile_csv import PARTITION_STRIDE, PSUM_BASE, SBUF_APERTURE
+
+if TYPE_CHECKING:
+    from ..simulate import Compiled
+
+Ints = npt.NDArray[np.int64]
+
+HBM_APERTURE = 0x800000000000  # where traces show tensors of the program's own in HBM
+
+# Free dimensions that traces print, and the stride of those that pad a shorter pattern.
+_PADDED = {"LDWEIGHTS": (3, 0), "MATMUL": (3, 0), "ACTIVATE": (3, 1), "TENSOR_SCALAR": (3, 1)}
+_PADDED_ELSE = (4, 1)
+_NAMES = {"data": "src", "data1": "src0", "data2": "src1", "on_true_tile": "src"}
+_LAST = ("scale", "imm", "accumulator_cmd", "compute_op")  # words that follow the tensors
+
+
+class Printer:
+    """Prints steps; remembers what instructions have in common, since programs repeat themselves."""
+
+    def __init__(self, addresses: Mapping[str, int], names: Mapping[int, str]) -> None:
+        self.addresses, self.names = addresses, names
+        self._seen: dict[Instruction, str] = {}
+
+    def text(self, step: Step) -> str:
+        """The whole operand text."""
+        return " ".join(w for w in (self.semaphores(step), self.body(step.instruction)) if w)
+
+    def semaphores(self, step: Step) -> str:
+        """Waits and updates; a DMA names the last semaphore it raises as traces do."""
+        words = [f"{self.name(w.semaphore)}>={w.value}" for w in step.waits]
+        updates = step.updates
+        if isinstance(step.instruction, DmaDirect2d):
+            words.extend(map(self.update, updates[:-1]))
+            words.extend(f"semaphore={u.semaphore} sem_increment={u.value}" for u in updates[-1:])
+        else:
+            words.extend(map(self.update, updates))
+        return " ".join(words)
+
+    def name(self, semaphore: int) -> str:
+        """S[6] (Vector): the number, and who owns it or what the program calls it."""
+        name = self.names.get(semaphore, "")
+        return name if name.startswith("S[") else f"S[{semaphore}] ({name})" if name else f"S[{semaphore}]"
+
+    def update(self, u: Update) -> str:
+        """S[4] (Scalar)++@complete."""
+        sign = {UpdateOp.ADD: "+", UpdateOp.SUB: "-"}.get(u.op, "")
+        change = sign * 2 if sign and u.value == 1 else f"{sign}={u.value}"
+        return f"{self.name(u.semaphore)}{change}@{'read' if u.when is When.READ else 'complete'}"
+
+    def body(self, instruction: Instruction) -> str:
+        """Everything but the semaphores."""
+        if (known := self._seen.get(instruction)) is None:
+            known = self._seen[instruction] = " ".join(self._words(instruction))
+        return known
+
+    def _words(self, i: Instruction) -> list[str]:
+        if isinstance(i, DmaDirect2d):
+            return self._dma(i)
+        if isinstance(i, EventSemaphore):
+            return ["setter=0"]
+        if isinstance(i, Nop):
+            return ["cycle=0"]
+        words = _attributes(i)
+        first = [w for w in words if w.partition("=")[0] not in _LAST]
+        last = [w for w in words if w not in first]
+        if isinstance(i, Activate):
+            last.insert(1, f"imm={0.0 if i.bias is None or isinstance(i.bias, View) else float(i.bias):f}")
+        vectors = [n for n in ("bias", "scale") if isinstance(getattr(i, n, None), View)]
+        first.extend(f"{n}_ptr={self._pointer(getattr(i, n), typed=True)}" for n in vectors)
+        if "operand0" in fields_of(type(i)):
+            first[1:1] = self._immediates(i)
+        skipped = {*vectors, *(n for n in _immediate_names(i) if isinstance(getattr(i, n), View))}
+        views = [(n, v, w) for n, v, w in i.views if n not in skipped]
+        tensors = [self._tensor(i, n, v) for n, v, written in sorted(views, key=lambda x: x[2])]
+        return [*first, *tensors, *_size(i), *last]
+
+    def _immediates(self, i: Instruction) -> list[str]:
+        """imm=A,B and where each comes from: PTR reads one fp32 per partition at an address."""
+        values = [getattr(i, n) if n in _immediate_names(i) else None for n in ("operand0", "operand1")]
+        shown = [self._pointer(v) if isinstance(v, View) else "0" if v is None else repr(float(v)) for v in values]
+        words = [f"imm={','.join(shown)}"]
+        if "imm_src=" not in i.attributes():
+            words.append("imm_src=" + ",".join("PTR" if isinstance(v, View) else "INSTRUCTION" for v in values))
+        return words
+
+    def _pointer(self, v: View, typed: bool = False) -> str:
+        return (f"{v.dtype.trace_name}@" if typed else "") + f"{self._address(v):#x}"
+
+    def _address(self, v: View) -> int:
+        """As engines see it: partitions PARTITION_STRIDE apart, PSUM behind SBUF."""
+        base = PSUM_BASE if v.memory is Memory.PSUM else 0
+        return base + v.partition * PARTITION_STRIDE + self.addresses.get(v.tensor, 0) + v.offset
+
+    def _tensor(self, i: Instruction, name: str, v: View) -> str:
+        """src=bfloat16@0x37600[1,0,0][512,1,1], the innermost dimension first."""
+        size, stride = _PADDED.get(i.opcode, _PADDED_ELSE)
+        missing = max(0, size - len(v.counts))
+        strides = [*reversed(v.strides), *(stride,) * missing]
+        counts = [*reversed(v.counts), *(1,) * missing]
+        dtype = "" if isinstance(i, Matmul) and name == "dst" and v.dtype.name == "float32" else f"{v.dtype.trace_name}@"
+        return f"{_NAMES.get(name, name)}={dtype}{self._address(v):#x}{_listed(strides)}{_listed(counts)}"
+
+    # ---- DMA
+
+    def _dma(self, i: DmaDirect2d) -> list[str]:
+        sides = {"src": i.src, "dst": i.dst}
+        patterns = dict(zip(sides, patterns_of(i), strict=True))
+        return [
+            *(f"{n}_elem_size={i.row_elements * v.dtype.itemsize}" for n, v in sides.items()),
+            *(f"{n}_pattern={_listed([s for s, _ in p])}{_listed([c for _, c in p])}" for n, p in patterns.items()),
+            *(word for n, v in sides.items() for word in (self._place(n, v), f"{n}_shape_reg=0")),
+            "compute_op=NONE",
+        ]
+
+    def _place(self, side: str, v: View) -> str:
+        """An address, or an offset into a tensor that the runtime binds when the program is loaded."""
+        if v.memory is not Memory.HBM:
+            return f"{side}_addr_imm={SBUF_APERTURE + self._address(v):#x}"
+        table = v.tensor.removeprefix("table")
+        if v.tensor not in self.addresses and table != v.tensor and table.isdecimal():
+            return f"{side}_table_offset_imm={v.offset:#x} {side}_table_index={table}"
+        base = HBM_APERTURE if v.tensor else 0  # a view without a tensor carries the address of a trace
+        return f"{side}_addr_imm={base + self.addresses.get(v.tensor, 0) + v.offset:#x}"
+
+
+def listing(compiled: Compiled) -> str:
+    """The machine instructions of a compiled program, queue by queue: position, opcode, operands and the user's line."""
+    printer, lines = Printer(compiled.addresses, compiled.semaphores), list[str]()
+    for engine in Engine:
+        queue = [s for s in compiled.steps if s.engine is engine]
+        width = max((len(s.instruction.opcode) for s in queue), default=0)
+        lines += [f"{engine.label}: {len(queue)} instruction{'s' * (len(queue) != 1)}"] if queue else []
+        for position, step in enumerate(queue):
+            text = f"{position:6}  {step.instruction.opcode:<{width}}  {printer.text(step)}".rstrip()
+            lines.append(f"{text}  # {step.line}" if step.line else text)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def operands(step: Step, addresses: Mapping[str, int], names: Mapping[int, str]) -> str:
+    """The operand text of one step. `addresses` by tensor, semaphore `names` by number, as in `simulate.Compiled`."""
+    return Printer(addresses, names).text(step)
+
+
+def function(instruction: Instruction) -> str:
+    """The activation function, as the `fn` column of a profile shows it; empty for any other instruction."""
+    return instruction.attributes().partition(" ")[0] if isinstance(instruction, Activate) else ""
+
+
+def track(instruction: Instruction) -> str:
+    """The row of a profile's timeline that differs from the engine: MATMUL has one of its own."""
+    return "TensorMatrix" if isinstance(instruction, Matmul) else ""
+
+
+def moved(instruction: Instruction) -> tuple[int, ...]:
+    """Bytes read and written in HBM, SBUF and PSUM, over all partitions; flops, and those that only transpose.
+
+    An accumulating product counts the write of its destination only: PSUM adds by itself.
+    """
+    out = [0] * 6
+    for _, view, written in instruction.views:
+        out[2 * view.memory + written] += view.nbytes
+    work = instruction.work()
+    return (*out, work.flops, work.flops if work.transpose else 0)
+
+
+def place(v: View) -> str:
+    """One end of a transfer: SBUF:t, HBM:x."""
+    return f"{v.memory.name}:{v.tensor}"
+
+
+def packet_bytes(before: Ints, packets: Ints, pieces: Ints, row_bytes: Ints) -> Ints:
+    """Bytes in `packets` packets that follow `before` others, where each row is cut into `pieces`, the longer ones first."""
+
+    def reached(packet: Ints) -> Ints:
+        row, rest = np.divmod(packet, pieces)
+        return np.asarray(row * row_bytes + rest * (row_bytes // pieces) + np.minimum(rest, row_bytes % pieces), np.int64)
+
+    return np.asarray(reached(before + packets) - reached(before), np.int64)
+
+
+def patterns_of(dma: DmaDirect2d) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """(stride in bytes, count) of the rows on each side, source first, innermost first; the same counts where possible."""
+    a, b = (_rows(v, dma.row_elements) for v in (dma.src, dma.dst))
+    common = _aligned(a, b)
+    a, b = ([(s, n) for n, s, _ in common], [(d, n) for n, _, d in common]) if common is not None else (a, b)
+    for side in (a, b):
+        side.extend([(1, 1)] * (2 - len(side)))
+    return a, b
+
+
+def _rows(v: View, row: int) -> list[tuple[int, int]]:
+    """(stride in bytes, count) of a view's dimensions outside a row of `row` contiguous elements, innermost first."""
+    merged: list[tuple[int, int]] = []
+    for stride, count in zip(reversed(v.strides), reversed(v.counts), strict=True):
+        if count == 1:
+            continue
+        if merged and stride == merged[-1][0] * merged[-1][1]:
+            merged[-1] = (merged[-1][0], merged[-1][1] * count)
+        else:
+            merged.append((stride, count))
+    size = v.dtype.itemsize
+    out = []
+    for k, (stride, count) in enumerate(merged):
+        if k == 0 and stride == 1:
+            stride, count = row, count // row
+        if count > 1:
+            out.append((stride * size, count))
+    if v.memory is not Memory.HBM and v.partitions > 1:
+        out.append((PARTITION_STRIDE, v.partitions))
+    return out
+
+
+def _aligned(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]] | None:
+    """(count, stride of a, stride of b), dimensions split until both sides have the same counts; None if they cannot."""
+    first, second = list(reversed(a)), list(reversed(b))
+    out = []
+    while first and second:
+        (s, m), (d, n) = first.pop(), second.pop()
+        count = min(m, n)
+        if max(m, n) % count:
+            return None
+        out.append((count, s, d))
+        if m > count:
+            first.append((s * count, m // count))
+        if n > count:
+            second.append((d * count, n // count))
+    return None if first or second else out
+
+
+def _attributes(i: Instruction) -> list[str]:
+    """Words of the opcode: what the class prints, else its fields by name."""
+    if type(i).attributes is Instruction.attributes:
+        fields = ((n, k, getattr(i, n)) for n, k in fields_of(type(i)).items())
+        return [f"{n}={k.text(v)}" for n, k, v in fields if not isinstance(v, View)]
+    words = i.attributes().split()
+    if isinstance(i, Matmul) and i.passes == "high":
+        words[0] = "acc_flags=2"  # HIGH adds to what LOW wrote; bit 0, the start, is LOW's (trn2 traces, 36 of 36)
+    return words
+
+
+def _immediate_names(i: Instruction) -> list[str]:
+    """Fields that hold a number or a [P, 1] vector."""
+    if "operand0" not in fields_of(type(i)):
+        return []
+    return [n for n, k in fields_of(type(i)).items() if n.startswith("operand") and _is_scalar(k)]
+
+
+def _is_scalar(kind: Any) -> bool:
+    return isinstance(kind.kind if isinstance(kind, Maybe) else kind, Scalar)
+
+
+def _size(i: Instruction) -> list[str]:
+    """Rows times columns of the array; partitions of every other engine."""
+    if isinstance(i, LoadWeights):
+        return [f"{i.src.partitions}*{i.src.elements}"]
+    if isinstance(i, Matmul):
+        return [f"{i.src.partitions}*{i.columns}"]
+    partitions = [v.partitions for _, v, w in sorted(i.views, key=lambda x: x[2])]
+    return [f"channels={partitions[0]}"] if partitions else []
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"

@@ -1,0 +1,169 @@
+"""Random legal automatic programs, for property tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from nc_sim import Program
+from nc_sim.isa import View
+
+TYPES = ("float32", "bfloat16", "float16")
+BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
+
+
+class _Builder:
+    """Draws calls over a small pool of tensors, reading only what was written."""
+
+    def __init__(self, draw: Any, most: int) -> None:
+        self.draw, self.p = draw, Program("random")
+        self.partitions = draw(st.sampled_from([1, 4, 32, 127, 128]))
+        self.free = draw(st.sampled_from([1, 2, 16, 65, 128]))
+        self.ready: list[View] = []
+        self.hbm: list[View] = []
+        self.outputs = 0
+        for k in range(draw(st.integers(1, 2))):
+            x = self.p.input(f"x{k}", (self.partitions, self.free), draw(st.sampled_from(TYPES)))
+            self.hbm.append(x)
+            t = self.fresh(x.dtype.name)
+            self.p.dma_copy(dst=t, src=x)
+            self.ready.append(t)
+        kinds = [self.elementwise, self.scalar, self.activate, self.reduce, self.copy, self.load, self.store, self.spill, self.product, self.pattern]
+        for _ in range(draw(st.integers(0, most))):
+            draw(st.sampled_from(kinds))()
+        self.store()
+
+    def fresh(self, dtype: str = "float32", psum: bool = False) -> View:
+        make = self.p.psum if psum else self.p.sbuf
+        return make((self.partitions, self.free), dtype)
+
+    def any(self, *, sbuf: bool = False) -> View:
+        pool = [v for v in self.ready if not sbuf or v.memory.name == "SBUF"]
+        return self.draw(st.sampled_from(pool))
+
+    def target(self) -> View:
+        """A new tensor or one to overwrite."""
+        if self.draw(st.booleans()):
+            return self.any()
+        t = self.fresh(self.draw(st.sampled_from(TYPES)), psum=self.draw(st.integers(0, 5)) == 0 and self.psum_left())
+        return t
+
+    def psum_left(self) -> bool:
+        return sum(t.memory.name == "PSUM" for t in self.p.tensors.values()) < 6
+
+    def wrote(self, view: View) -> None:
+        if view not in self.ready:
+            self.ready.append(view)
+
+    def part(self, dst: View, *sources: View) -> tuple[View, ...]:
+        """The operands, or the same slice of each."""
+        if self.free > 1 and self.draw(st.integers(0, 2)) == 0:
+            cut = self.draw(st.integers(1, self.free - 1))
+            window = slice(cut, None) if self.draw(st.booleans()) else slice(0, cut)
+            if dst in self.ready:
+                return tuple(v[:, window] for v in (dst, *sources))
+        return (dst, *sources)
+
+    def elementwise(self) -> None:
+        a, dst = self.any(), self.target()
+        b = self.any(sbuf=a.memory.name == "PSUM")
+        d, x, y = self.part(dst, a, b)
+        self.p.tensor_tensor(dst=d, data1=x, data2=y, op=self.draw(st.sampled_from(BINARY)))
+        self.wrote(dst)
+
+    def scalar(self) -> None:
+        a, dst = self.any(), self.target()
+        d, x = self.part(dst, a)
+        self.p.tensor_scalar(dst=d, data=x, op0="multiply", operand0=0.5, op1="add", operand1=1.0)
+        self.wrote(dst)
+
+    def activate(self) -> None:
+        a, dst = self.any(), self.target()
+        d, x = self.part(dst, a)
+        op = self.draw(st.sampled_from(["tanh", "exp", "copy", "square"]))
+        if self.draw(st.booleans()):
+            total = self.p.sbuf((self.partitions, 1), "float32")
+            self.p.activation(dst=d, op=op, data=x, scale=0.25, reduce_op="add", reduce_res=total)
+            self.p.tensor_scalar(dst=d, data=d, op0="add", operand0=total)
+        else:
+            self.p.activation(dst=d, op=op, data=x, scale=0.25)
+        self.wrote(dst)
+
+    def reduce(self) -> None:
+        total, a, dst = self.p.sbuf((self.partitions, 1), "float32"), self.any(), self.target()
+        self.p.tensor_reduce(dst=total, op=self.draw(st.sampled_from(["add", "max"])), data=a, axis=1)
+        self.p.tensor_scalar(dst=dst, data=a, op0="subtract", operand0=total)
+        self.wrote(dst)
+
+    def copy(self) -> None:
+        a, dst = self.any(), self.target()
+        psum = "PSUM" in (a.memory.name, dst.memory.name)
+        engine = self.draw(st.sampled_from(["vector", "scalar"] + ([] if psum else ["gpsimd"])))
+        self.p.tensor_copy(dst=dst, src=a, engine=engine)
+        self.wrote(dst)
+
+    def load(self) -> None:
+        x, dst = self.draw(st.sampled_from(self.hbm)), self.fresh()
+        self.p.dma_copy(dst=dst, src=x, **self.way())
+        self.wrote(dst)
+
+    def store(self) -> None:
+        y = self.p.output(f"y{self.outputs}", (self.partitions, self.free), "float32")
+        self.outputs += 1
+        self.p.dma_copy(dst=y, src=self.any(sbuf=True), **self.way())
+
+    def spill(self) -> None:
+        """Through HBM and back."""
+        a = self.any(sbuf=True)
+        h, back = self.p.hbm((self.partitions, self.free), a.dtype.name), self.fresh(a.dtype.name)
+        self.p.dma_copy(dst=h, src=a, **self.way())
+        self.p.dma_copy(dst=back, src=h, **self.way())
+        self.hbm.append(h)
+        self.wrote(back)
+
+    def way(self) -> dict[str, str]:
+        return self.draw(
+            st.sampled_from(
+                [{}, {"engine": "sync"}, {"engine": "scalar"}, {"engine": "gpsimd"}, {"dge_mode": "none"}, {"engine": "vector", "dge_mode": "none"}]
+            )
+        )
+
+    def product(self) -> None:
+        """Round to bf16 or stay fp32, multiply, and come back through PSUM."""
+        if not self.psum_left() or self.free != self.partitions:
+            return self.copy()
+        a, b = self.any(sbuf=True), self.any(sbuf=True)
+        dtype = self.draw(st.sampled_from(["float32", "bfloat16"]))
+        s, m = self.fresh(dtype), self.fresh(dtype)
+        self.p.tensor_copy(dst=s, src=a)
+        self.p.tensor_copy(dst=m, src=b)
+        out = self.p.psum((self.free, self.free), "float32")
+        for k in range(self.draw(st.integers(1, 3))):
+            self.p.nc_matmul(dst=out, stationary=s, moving=m, accumulate=k > 0)
+        if self.draw(st.booleans()):
+            turned = self.p.psum((self.free, self.partitions), dtype)
+            self.p.nc_transpose(dst=turned, data=s)
+            self.wrote(turned)
+        self.wrote(out)
+        return None
+
+    def pattern(self) -> None:
+        dst = self.fresh("float32")
+        self.p.iota(dst=dst, pattern=[[1, self.free]], offset=self.draw(st.integers(-5, 5)), channel_multiplier=2)
+        if self.draw(st.booleans()):
+            self.p.affine_select(dst=dst, pattern=[[-1, self.free]], channel_multiplier=1, on_true_tile=dst, on_false_value=0.5, cmp_op="greater_equal")
+        self.wrote(dst)
+
+
+@st.composite
+def programs(draw: Any, most: int = 12) -> Program:
+    """Automatic programs over every call, with loads, stores and spills by every kind of DMA."""
+    return _Builder(draw, most).p
+
+
+def inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
+    """Small values, so that long chains stay finite."""
+    rng = np.random.default_rng(seed)
+    return {t.name: rng.uniform(-1, 1, t.shape).astype(t.dtype.numpy) for t in program.tensors.values() if t.kind == "input"}

@@ -1,0 +1,280 @@
+"""Random views, instructions, steps and programs. The registry drives them: a new instruction is covered the day it lands.
+
+`instructions(cls)` draws every field from its kind, whether or not the operands fit together. `legal(cls)` draws operands
+that pass `check()`: it finds one legal combination by search, then keeps each random change that stays legal. A new kind
+of field needs a line in `values` and in `_candidates`; an instruction whose shapes the search cannot guess needs one in
+`SHAPES`. Both say so themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any
+
+import attrs
+import numpy as np
+from hypothesis import strategies as st
+
+from nc_sim.isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
+from nc_sim.isa.errors import ProgramError
+from nc_sim.isa.fields import Axes, Choice, ElementType, Flag, Integer, Maybe, Operand, Pattern, Real, Scalar
+from nc_sim.program import Program, Semaphore
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+NUMBERS = INT32 | st.floats(allow_nan=False)
+NAMES = st.from_regex(r"[A-Za-z_][\w.$-]{0,8}", fullmatch=True)
+LINES = st.sampled_from(["", "rmsnorm.py:41", "<stdin>:1", "my kernels #2.py:7", "ядро.py:3", "#:0", "wait=s>=1"])
+SEARCHED = 100_000  # combinations tried before an instruction counts as too hard to guess
+PLAIN = (4, 8)  # partitions and elements of the combinations tried
+
+# What operands look like, from p partitions and f elements: [P, F], [P, 1], [F, P], [P, P].
+SHAPES = (lambda p, f: (p, f), lambda p, f: (p, 1), lambda p, f: (f, p), lambda p, f: (p, p))
+PLACES = (Memory.SBUF, Memory.PSUM, Memory.HBM)
+
+
+# --- fields one by one -------------------------------------------------------------------------------------------
+
+
+def views(elements: int | None = None) -> st.SearchStrategy[View]:
+    """Well-formed views anywhere, absolute ones included; with `elements`, of one such count per partition."""
+
+    @st.composite
+    def build(draw: st.DrawFn) -> View:
+        memory = draw(st.sampled_from(Memory))
+        on_chip = memory is not Memory.HBM
+        dims = draw(st.integers(0, 4 if on_chip else 6))
+        counts = draw(st.lists(st.integers(0, 1000), min_size=dims, max_size=dims))
+        if elements is not None:
+            counts = [elements, *(1 for _ in counts)]
+        strides = draw(st.lists(st.integers(-1000, 1000), min_size=len(counts), max_size=len(counts)))
+        partition, partitions = (draw(st.integers(0, 127)), draw(st.integers(0, 128))) if on_chip else (0, 0)
+        tensor, dtype, offset = draw(NAMES | st.just("")), draw(st.sampled_from(list(DTYPES.values()))), draw(st.integers(-(2**20), 2**40))
+        return View(tensor, memory, dtype, partition, partitions, offset, tuple(strides), tuple(counts))
+
+    return build()
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value that a kind of field takes."""
+    if isinstance(kind, Maybe):
+        return st.none() | values(kind.kind)
+    if isinstance(kind, Operand):
+        return views()
+    if isinstance(kind, Scalar):
+        return NUMBERS | views(elements=1)
+    if isinstance(kind, Choice):
+        return st.sampled_from(kind.names)
+    if isinstance(kind, ElementType):
+        return st.sampled_from(list(DTYPES.values()))
+    if isinstance(kind, Flag):
+        return st.booleans()
+    if isinstance(kind, Integer):
+        return st.integers(kind.low, kind.high)
+    if isinstance(kind, Real):
+        return st.floats(allow_nan=False, allow_infinity=False)
+    if isinstance(kind, Pattern):
+        return st.lists(st.tuples(INT32, st.integers(1, 2**31)), max_size=5).map(tuple)
+    if isinstance(kind, Axes):
+        return st.lists(st.integers(-5, 5), min_size=1, max_size=5).map(tuple)
+    raise NotImplementedError(f"{kind!r} is a new kind of field: say in tests/strategies.py what it takes")
+
+
+def instructions(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
+    """Instructions of a class whose operands are legal one by one."""
+    return st.fixed_dictionaries({name: values(kind) for name, kind in fields_of(cls).items()}).map(lambda fields: cls(**fields))
+
+
+def steps(cls: type[Instruction], semaphores: int = 256) -> st.SearchStrategy[Step]:
+    """Such instructions in a queue, with waits and updates of any of the semaphores."""
+    numbers, amounts = st.integers(0, semaphores - 1), st.integers(0, 2**31)
+    return st.builds(
+        Step,
+        instructions(cls),
+        st.sampled_from(cls.engines),
+        st.lists(st.builds(Wait, numbers, amounts), max_size=3).map(tuple),
+        st.lists(st.builds(Update, numbers, st.sampled_from(UpdateOp), amounts, st.sampled_from(When)), max_size=3).map(tuple),
+        LINES,
+        st.integers(-1, 2**31),
+        st.booleans(),
+    )
+
+
+# --- operands that fit together ----------------------------------------------------------------------------------
+
+
+def view_of(shape: tuple[int, ...], memory: Memory = Memory.SBUF, dtype: str = "float32", tensor: str = "t") -> View:
+    """The view of a whole tensor of this shape, [partitions, free...] on chip."""
+    free = shape if memory is Memory.HBM else shape[1:]
+    strides = tuple(math.prod(free[k + 1 :]) for k in range(len(free)))
+    return View(tensor, memory, DTYPES[dtype], 0, 0 if memory is Memory.HBM else shape[0], 0, strides, free)
+
+
+def _candidates(kind: Any, p: int, f: int) -> list[Any]:
+    """Values to search through, as many for any p and f."""
+    if isinstance(kind, Maybe):
+        return [None, *_candidates(kind.kind, p, f)]
+    if isinstance(kind, Operand):
+        return [view_of(shape(p, f), memory) for memory in PLACES for shape in SHAPES]
+    if isinstance(kind, Scalar):
+        return [1.0]
+    if isinstance(kind, Choice):
+        return sorted(kind.names, key=lambda name: name != "add")
+    if isinstance(kind, ElementType):
+        return [DTYPES["float32"]]
+    if isinstance(kind, Flag):
+        return [False, True]
+    if isinstance(kind, Integer):
+        return [min(max(n, kind.low), kind.high) for n in (p, f, 0, 1)]
+    if isinstance(kind, Real):
+        return [0.0]
+    if isinstance(kind, Pattern):
+        return [((1, f),)]
+    if isinstance(kind, Axes):
+        return [(1,)]
+    raise NotImplementedError(f"{kind!r} is a new kind of field: say in tests/strategies.py what to try")
+
+
+def _required(cls: type[Instruction]) -> list[str]:
+    return [a.name for a in attrs.fields(cls) if a.default is attrs.NOTHING]
+
+
+def _made(cls: type[Instruction], chosen: tuple[int, ...], p: int, f: int) -> Instruction:
+    kinds = fields_of(cls)
+    return cls(**{name: _candidates(kinds[name], p, f)[k] for name, k in zip(_required(cls), chosen, strict=True)})
+
+
+def _passes(instruction: Instruction) -> bool:
+    try:
+        instruction.check()
+    except ProgramError:
+        return False
+    return True
+
+
+def _changed(made: Instruction, changes: dict[str, Any]) -> Instruction:
+    """The changed instruction if that is legal, else the same."""
+    try:
+        changed = attrs.evolve(made, **changes)
+        changed.check()
+    except ProgramError:
+        return made
+    return changed
+
+
+@functools.cache
+def template(mnemonic: str) -> tuple[int, ...]:
+    """Which candidate of each required field makes a legal instruction: the first combination found."""
+    cls = REGISTRY[mnemonic]
+    kinds = fields_of(cls)
+    indices = (range(len(_candidates(kinds[name], *PLAIN))) for name in _required(cls))
+    for chosen in itertools.islice(itertools.product(*indices), SEARCHED):
+        if _passes(_made(cls, chosen, *PLAIN)):
+            return chosen
+    raise NotImplementedError(f"no legal {mnemonic} found: say in tests/strategies.py what its operands look like")
+
+
+@st.composite
+def legal(draw: st.DrawFn, cls: type[Instruction]) -> Instruction:
+    """An instruction that passes its checks, each operand a window of a tensor of its own name."""
+    size = draw(st.tuples(st.integers(1, 32), st.integers(1, 48)))
+    made = _made(cls, template(cls.mnemonic), *size)
+    if not _passes(made):
+        made = _made(cls, template(cls.mnemonic), *PLAIN)
+    kinds = fields_of(cls)
+    dtype = draw(st.sampled_from(list(DTYPES.values())))
+    proposals: list[dict[str, Any]] = [{name: attrs.evolve(v, dtype=dtype) for name, v, _ in made.views}]
+    for name, kind in draw(st.permutations(list(kinds.items()))):
+        value = getattr(made, name)
+        inner = kind.kind if isinstance(kind, Maybe) else kind
+        if isinstance(value, View) or isinstance(inner, Operand):
+            proposals.append({name: draw(_redressed(value if isinstance(value, View) else view_of((size[0], 1))))})
+        elif isinstance(inner, Scalar):
+            proposals.append({name: draw(NUMBERS | _redressed(view_of((size[0], 1))))})
+        else:
+            proposals.append({name: draw(values(kind))})
+    for changes in proposals:
+        made = _changed(made, changes)
+    return attrs.evolve(made, **{name: attrs.evolve(v, tensor=name) for name, v, _ in made.views})
+
+
+@st.composite
+def _redressed(draw: st.DrawFn, view: View) -> View:
+    """A window of the same shape elsewhere: other memory, type, place, split of the last dimension, gaps, reversed order."""
+    memory = draw(st.sampled_from((view.memory, *PLACES)))
+    dtype = draw(st.sampled_from((view.dtype, *DTYPES.values())))
+    free = list(view.counts if view.memory is not Memory.HBM else view.counts[1:])
+    partitions = view.partitions if view.memory is not Memory.HBM else view.counts[0]
+    last = free.pop()
+    inner = draw(st.sampled_from([d for d in range(1, last + 1) if last % d == 0]))
+    counts = [*free, last // inner, inner] if draw(st.booleans()) else [*free, last]
+    counts = [partitions, *counts] if memory is Memory.HBM else counts
+    gap = draw(st.integers(1, 3))
+    strides = [gap * math.prod(counts[k + 1 :]) for k in range(len(counts))]
+    offset = draw(st.integers(0, 9))
+    if draw(st.booleans()):
+        offset += strides[-1] * (counts[-1] - 1)
+        strides[-1] = -strides[-1]
+    on_chip = memory is not Memory.HBM
+    first = draw(st.integers(0, 3)) if on_chip else 0
+    return View(
+        view.tensor, memory, dtype, first, partitions if on_chip else 0, offset * dtype.itemsize, tuple(strides), tuple(counts)
+    )  # fmt: skip
+
+
+# --- programs ----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def programs(draw: st.DrawFn, most: int = 5) -> Program:
+    """Programs of up to `most` calls that build without an error. Most would not run: no value flows between calls."""
+    p = Program(draw(NAMES))
+    names = draw(st.lists(NAMES, max_size=3, unique=True))
+    semaphores = [p.semaphore(name) for name in names]
+    some = st.lists(st.sampled_from(semaphores), max_size=2) if semaphores else st.just([])
+    for k, cls in enumerate(draw(st.lists(st.sampled_from(list(REGISTRY.values())), max_size=most))):
+        made = draw(legal(cls))
+        fields = {name: getattr(made, name) for name in fields_of(cls)}
+        for name, view, _ in made.views:
+            fields[name] = attrs.evolve(view, tensor=draw(_declared(p, view, f"{name}{k}")))
+        waits = [s >= draw(st.integers(0, 99)) for s in draw(some)]
+        updates = [draw(_changes(s)) for s in draw(some)]
+        fields = {name: _shifted(p, value) for name, value in fields.items()}
+        getattr(p, cls.mnemonic)(**fields, engine=draw(st.sampled_from([None, *(e.name for e in cls.engines)])), wait=waits, update=updates)
+        p.steps[-1].line = draw(LINES)
+    for name, tensor in p.tensors.items():
+        p.tensors[name] = attrs.evolve(tensor, line=draw(LINES))
+    return p
+
+
+@st.composite
+def _changes(draw: st.DrawFn, s: Semaphore) -> Update:
+    change = draw(st.sampled_from([s.add, s.sub, s.set]))
+    return change(draw(st.integers(0, 99)), when=draw(st.sampled_from(["read", "complete"])))
+
+
+def _shifted(p: Program, value: Any) -> Any:
+    """A view moved to where its tensor begins."""
+    if not isinstance(value, View) or value.memory is Memory.HBM:
+        return value
+    return attrs.evolve(value, partition=value.partition + p.tensors[value.tensor].partition)
+
+
+@st.composite
+def _declared(draw: st.DrawFn, p: Program, view: View, name: str) -> str:
+    """Declare a tensor that holds the view; its name."""
+    elements = view.extent[1] // view.dtype.itemsize + draw(st.integers(0, 2))
+    if view.memory is Memory.HBM:
+        kind = draw(st.sampled_from(["input", "output", "hbm", "constant"]))
+        if kind == "constant":
+            p.constant(np.arange(elements) % 7, view.dtype, name)
+        elif kind == "hbm":
+            p.hbm((elements,), view.dtype, name)
+        else:
+            getattr(p, kind)(name, (elements,), view.dtype)
+        return name
+    shape = (view.partition + view.partitions, elements)
+    address = draw(st.none() | st.integers(0, 2**16))
+    getattr(p, view.memory.name.lower())(shape, view.dtype, name, address, draw(st.integers(0, 96)))
+    return name

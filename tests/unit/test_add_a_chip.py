@@ -1,0 +1,251 @@
+"""docs/add-a-chip.md: a chip is one file; a wrong one is refused with its name and key."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import REPOSITORY
+
+from nc_sim import ChipError, Unspecified, Unsupported, chip, simulate, workloads
+from nc_sim.report.text import difference
+from nc_sim.schema import SCHEMA
+
+TEXT = (REPOSITORY / "nc_sim" / "chips" / "trn2.toml").read_text()
+ROW = re.compile(r"^(\w+) = \{.*\}$", re.MULTILINE)
+
+
+def changed(changes: dict[str, str]) -> str:
+    """trn2's text with the rows of some keys replaced; every key must be there once."""
+    section, out, todo = "", [], dict(changes)
+    for line in TEXT.splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        m = ROW.match(line)
+        key = f"{section}.{m[1]}" if m else ""
+        out.append(f"{line.split(' = ')[0]} = {todo.pop(key)}" if key in todo else line)
+    assert not todo, f"no such keys: {todo}"
+    return "\n".join(out) + "\n"
+
+
+def without(key: str) -> str:
+    """trn2's text without one key."""
+    marked = changed({key: "GONE"})
+    assert "GONE" in marked
+    return "\n".join(line for line in marked.splitlines() if not line.endswith("= GONE")) + "\n"
+
+
+def number(value: str, status: str = "assumed", source: str = "arch") -> str:
+    return f'{{ value = {value}, status = "{status}", source = "{source}" }}'
+
+
+LACKING = '{ status = "unsupported", source = "arch: an older core" }'
+OTHER = {
+    "clock.tensor_mhz": number("2800"),
+    "clock.vector_mhz": number("1120"),
+    "clock.scalar_mhz": number("1400"),
+    "clock.gpsimd_mhz": number("1400"),
+    "clock.sync_mhz": number("1400"),
+    "dma.hardware.available": LACKING,
+    "tensor.gate.kind": number('"none"'),
+} | {key: LACKING for key in SCHEMA if key.startswith("dma.hardware.") and key != "dma.hardware.available"}
+
+
+def chip_file(folder: Path, changes: dict[str, str]) -> str:
+    path = folder / "other.toml"
+    path.write_text(changed(changes).replace('name = "trn2"', 'name = "other"', 1))
+    return str(path)
+
+
+# --- a file of its own
+
+
+def test_trn2_s_own_text_loads_as_trn2() -> None:
+    a, b = chip.load("trn2"), chip.parse(TEXT, "copy")
+    assert (a.name, a.core, dict(a.numbers), dict(a.sources)) == (b.name, b.core, dict(b.numbers), dict(b.sources))
+
+
+def test_a_chip_file_with_other_clocks_and_without_hardware_descriptors_runs_a_program(tmp_path: Path) -> None:
+    other = chip.load(chip_file(tmp_path, OTHER))
+    # the least common multiple of 2800, 1120 and 1400 MHz is 5600 MHz
+    assert (other.name, other.ticks_per_ns) == ("other", Fraction(28, 5))
+    program = workloads.load("softmax").build()
+    x = np.random.default_rng(0).standard_normal((256, 512)).astype(np.float32)
+    result = simulate(program, other, {"x": x})
+    assert np.allclose(result.outputs["y"], workloads.load("softmax").reference({"x": x})["y"], atol=1e-5)
+    assert result.timeline.gate == ((0, 1),)  # always at full rate
+    copies = [s for s in result.steps if s.instruction.mnemonic == "dma_direct2d"]
+    assert {s.engine.label for s in copies} == {"GpSimd"}
+    with pytest.raises(Unsupported, match="dge_mode=hwdge"):  # pipeline asks for hardware descriptors by name
+        simulate(workloads.load("pipeline").build(), other, values=False)
+
+
+def test_a_stream_takes_its_cycles_at_the_chip_s_own_clock(tmp_path: Path) -> None:
+    program = workloads.load("softmax").build()
+    path = chip_file(tmp_path, {"clock.vector_mhz": number("480")})
+    fast, slow = (next(i for i in simulate(program, c, values=False).instructions if i.opcode == "TENSOR_REDUCE") for c in ("trn2", path))
+    # 512 elements: 533.33 ns at 0.96 GHz, 1066.67 at 0.48, and 152 ns either way; a tick is 1/4.8 ns
+    assert fast.duration_ns == pytest.approx(685.33, abs=0.21)
+    assert slow.duration_ns == pytest.approx(1218.67, abs=0.21)
+
+
+def test_a_fraction_is_exact(tmp_path: Path) -> None:
+    path = chip_file(tmp_path, {"tensor.gate.threshold": number('"1/3"'), "dma.row_ns": number("4.7")})
+    numbers = chip.load(path).numbers
+    assert (numbers["tensor.gate.threshold"].value, numbers["dma.row_ns"].value) == (Fraction(1, 3), Fraction(47, 10))
+
+
+def test_a_result_names_the_assumed_numbers_it_rests_on(tmp_path: Path) -> None:
+    path = chip_file(tmp_path, {"vector.tensor_reduce.sbuf_fixed_ns": number("100", "assumed", "arch: a guess")})
+    result = simulate(workloads.load("softmax").build(), path, values=False)
+    assert result.assumed["vector.tensor_reduce.sbuf_fixed_ns"] == "assumed: arch: a guess"
+    assert "vector.tensor_reduce.sbuf_fixed_ns" not in simulate(workloads.load("softmax").build(), values=False).assumed
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "message"),
+    [
+        ("unsupported", Unsupported, "other: vector.reciprocal.cycles_per_element is unsupported; a chip that has it (arch)"),
+        (
+            "unspecified",
+            Unspecified,
+            "other: vector.reciprocal.cycles_per_element has no published value; a source, or an override by --what-if (arch)",
+        ),
+    ],
+)
+def test_a_run_that_needs_a_number_the_chip_lacks_stops_and_names_it(
+    tmp_path: Path, status: str, error: type[Exception], message: str
+) -> None:
+    path = chip_file(tmp_path, {"vector.reciprocal.cycles_per_element": f'{{ status = "{status}", source = "arch" }}'})
+    with pytest.raises(error) as e:
+        simulate(workloads.load("softmax").build(), path, values=False)
+    assert message in str(e.value)
+    simulate(workloads.load("matmul").build(), path, values=False)  # does without
+    given = simulate(workloads.load("softmax").build(), path, values=False, what_if={"vector.reciprocal.cycles_per_element": 6})
+    assert given.assumed["vector.reciprocal.cycles_per_element"] == "assumed: what-if"
+
+
+# --- what is refused
+
+
+def refused(text: str) -> str:
+    with pytest.raises(ChipError) as e:
+        chip.parse(text, "mine.toml")
+    return str(e.value)
+
+
+def test_a_missing_key_is_named_with_its_meaning() -> None:
+    assert refused(without("semaphore.latency_ns")) == (
+        "mine.toml: no 'semaphore.latency_ns'; every key of the schema: from a completion to a waiting sequencer's dispatch"
+    )
+
+
+def test_of_several_missing_keys_the_first_is_named_and_the_rest_counted() -> None:
+    text = "\n".join(line for line in TEXT.splitlines() if not line.startswith("release_ns"))
+    assert refused(text) == (
+        "mine.toml: no 'sequencer.tensor.release_ns' and 4 more; every key of the schema: when the engine's queue is released, after Sync"
+    )
+
+
+def test_an_unknown_key_is_refused_with_the_nearest() -> None:
+    text = TEXT.replace("[semaphore]", f"[semaphore]\nlatencyns = {number('3')}", 1)
+    assert refused(text) == "mine.toml: unknown key 'semaphore.latencyns'; a key of the chip schema; did you mean 'semaphore.latency_ns'?"
+
+
+def test_an_unknown_key_near_none_is_refused() -> None:
+    text = TEXT.replace("[semaphore]", f"[qqq]\nzzz = {number('3')}\n\n[semaphore]", 1)
+    assert refused(text) == "mine.toml: unknown key 'qqq.zzz'; a key of the chip schema"
+
+
+def test_an_unknown_status_is_refused() -> None:
+    assert refused(changed({"dma.row_ns": number("5", "guessed")})) == (
+        "mine.toml: dma.row_ns: status 'guessed'; "
+        "one of measured, documented, derived, carried-over, assumed, fitted, unsupported, unspecified"
+    )
+
+
+def test_a_source_without_a_code_of_the_file_is_refused() -> None:
+    codes = ", ".join(chip.load("trn2").sources)
+    assert refused(changed({"dma.row_ns": number("5", "measured", "hearsay: a friend")})) == (
+        f"mine.toml: dma.row_ns: source 'hearsay: a friend'; a code of [sources] ({codes}), then `: place`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("dma.row_ns", "-1", "-1; a number of at least 0"),
+        ("dma.row_ns", '"five"', "'five'; a number of at least 0"),
+        ("dma.row_ns", '"1/0"', "'1/0'; a number of at least 0"),
+        ("dma.row_ns", "true", "True; a number of at least 0"),
+        ("dma.row_ns", "nan", "Decimal('NaN'); a number of at least 0"),
+        ("dma.row_ns", "[1]", "[1]; a number of at least 0"),
+        ("dma.engines", "15.5", "15.5; a whole number"),
+        ("tensor.gate.kind", '"sliding"', "'sliding'; one of windows, none"),
+        ("tensor.transpose_mode", "1", "1; true or false"),
+        ("scalar.table_sets", '["exp"]', "['exp']; a list of lists of names"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_key_is_refused(key: str, value: str, message: str) -> None:
+    assert refused(changed({key: number(value)})) == f"mine.toml: {key}: {message}"
+
+
+@pytest.mark.parametrize("status", ["unsupported", "unspecified"])
+def test_a_value_beside_a_status_that_has_none_is_refused(status: str) -> None:
+    assert refused(changed({"dma.row_ns": number("5", status)})) == f"mine.toml: dma.row_ns: a value; no value with status '{status}'"
+
+
+def test_a_status_that_needs_a_value_is_refused_without() -> None:
+    text = changed({"dma.row_ns": '{ status = "measured", source = "traces" }'})
+    assert refused(text) == "mine.toml: dma.row_ns: no value; a value with status 'measured'"
+
+
+def test_a_row_that_is_not_a_number_with_provenance_is_refused() -> None:
+    assert refused(changed({"dma.row_ns": "5"})) == "mine.toml: dma.row_ns: 5; { value = ..., status = ..., source = ... }"
+
+
+@pytest.mark.parametrize("key", ["name", "core"])
+def test_a_file_without_its_heading_is_refused(key: str) -> None:
+    assert refused(re.sub(rf"^{key} = .*$", "", TEXT, count=1, flags=re.MULTILINE)) == f"mine.toml: no '{key}'; name, core and [sources]"
+
+
+def test_a_file_that_is_not_toml_is_refused() -> None:
+    assert refused("name = ").startswith("mine.toml: not TOML: ")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ChipError) as e:
+        chip.load(tmp_path / "none.toml")
+    assert str(e.value) == f"{tmp_path / 'none.toml'}: cannot be read: No such file or directory; a chip file"
+
+
+def test_a_name_that_is_no_chip_is_refused_with_the_chips_there_are() -> None:
+    with pytest.raises(ChipError) as e:
+        chip.load("trn9")
+    assert str(e.value) == f"chip: 'trn9'; one of {', '.join(chip.names())}, or the path of a .toml file"
+
+
+# --- comparing
+
+
+def test_the_difference_lists_the_numbers_that_differ_and_no_other(tmp_path: Path) -> None:
+    other = chip.load(chip_file(tmp_path, OTHER))
+    lines = difference(chip.load("trn2"), other).splitlines()
+    assert lines[0].split() == ["name", "trn2", "other"]
+    assert [line.split()[0] for line in lines[1:]] == sorted(OTHER)
+    gate = next(line for line in lines if line.startswith("tensor.gate.kind"))
+    assert gate.split("  ")[-1] == "none (assumed)"
+    lacking = next(line for line in lines if line.startswith("dma.hardware.available"))
+    assert lacking.split("  ")[-1].strip() == "- (unsupported)"
+
+
+def test_the_same_value_known_in_another_way_is_a_difference(tmp_path: Path) -> None:
+    other = chip.load(chip_file(tmp_path, {"dma.row_ns": number("4.7", "derived")}))
+    assert difference(chip.load("trn2"), other).splitlines()[1].split() == ["dma.row_ns", "4.7", "(measured)", "4.7", "(derived)"]
+
+
+def test_a_chip_does_not_differ_from_itself() -> None:
+    assert difference(chip.load("trn2"), chip.load("trn2")) == "trn2 and trn2 do not differ"

@@ -1,0 +1,97 @@
+"""docs/chips.md and docs/instructions.md say what the code says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import REPOSITORY
+
+from nc_sim import chip
+from nc_sim.chip import UNCERTAIN
+from nc_sim.isa import REGISTRY, fields_of
+from nc_sim.report import docs
+from nc_sim.schema import SCHEMA
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    assert CliRunner().invoke(docs.main, [str(tmp_path / "docs")]).exit_code == 0
+    return tmp_path / "docs"
+
+
+def test_the_generated_documents_of_the_repository_are_current() -> None:
+    checked = CliRunner().invoke(docs.main, ["--check", str(REPOSITORY / "docs")])
+    assert checked.exit_code == 0, checked.output
+
+
+def test_writing_then_checking_succeeds(folder: Path) -> None:
+    assert sorted(p.name for p in folder.iterdir()) == ["chips.md", "instructions.md"]
+    checked = CliRunner().invoke(docs.main, ["--check", str(folder)])
+    assert (checked.exit_code, checked.output) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["chips.md", "instructions.md"])
+def test_a_stale_file_is_named_and_left_alone(folder: Path, name: str) -> None:
+    (folder / name).write_text("old\n")
+    checked = CliRunner().invoke(docs.main, ["--check", str(folder)])
+    assert checked.exit_code == 1
+    assert checked.output == f"{folder / name} is stale; run: python -m nc_sim.report.docs {folder}\n"
+    assert (folder / name).read_text() == "old\n"
+
+
+def test_the_first_of_two_stale_files_is_named(tmp_path: Path) -> None:
+    checked = CliRunner().invoke(docs.main, ["--check", str(tmp_path)])
+    assert checked.exit_code == 1
+    assert checked.output.startswith(f"{tmp_path / 'chips.md'} is stale")
+
+
+def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+    made = []
+    for seed in ("1", "2"):
+        out = tmp_path / seed
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        subprocess.run([sys.executable, "-m", "nc_sim.report.docs", str(out)], check=True, env=environment, cwd=REPOSITORY)
+        made.append([(out / name).read_bytes() for name in docs.FILES])
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("name", chip.names())
+def test_every_number_of_a_chip_has_one_row_in_its_tables(name: str) -> None:
+    data = chip.load(name)
+    section = docs.chip_numbers().split(f"## {data.name} (")[1].split("\n## ")[0]
+    tables = section.split(f"### {data.name}: numbers no source gives for this chip")[1]
+    uncertain, rest = tables.split(f"### {data.name}: ", 1)
+    for key, entry in SCHEMA.items():
+        n = data.numbers[key]
+        row = f"| {n.status} | {n.source} | {entry.doc} |".replace("<", "\\<")
+        assert sum(line.startswith(f"| `{key}` |") and line.endswith(row) for line in rest.splitlines()) == 1, key
+        assert (f"| `{key}` |" in uncertain) == (n.status in UNCERTAIN), key
+
+
+def test_the_counts_by_status_add_up() -> None:
+    lines = docs.chip_numbers().splitlines()
+    counts = [int(line.split("|")[3]) for line in lines if line.split("|")[1:2] and line.split("|")[1].strip("` ") in docs.STATUS_MEANS]
+    assert sum(counts) == len(SCHEMA)
+
+
+def test_every_instruction_and_field_is_listed() -> None:
+    text = docs.instructions()
+    for mnemonic, cls in REGISTRY.items():
+        section = text.split(f"### `{mnemonic}`\n")[1].split("\n### ")[0]
+        assert f"Source: {cls.source}." in section
+        for field in fields_of(cls):
+            assert f"| `{field}` |" in section, f"{mnemonic} {field}"
+
+
+def test_a_unit_is_read_off_the_end_of_a_name() -> None:
+    wanted = {
+        "semaphore.latency_ns": "ns", "dma.load_bytes_per_ns": "B/ns", "dma.hardware.load_first_ns_per_kib": "ns/KiB",
+        "clock.sync_mhz": "MHz", "memory.psum_bank_bytes": "B", "tensor.gate.window_cycles": "cycles", "tensor.gate.ratio": "",
+        "tensor.transpose_mode": "flag", "tensor.gate.kind": "word",
+    }  # fmt: skip
+    assert {key: docs.unit(key) for key in wanted} == wanted

@@ -1,0 +1,177 @@
+"""An accepted knob changes something, or it is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nc_sim import ChipError, NcSimError, Program, chip, simulate
+from nc_sim.lower import lower
+from nc_sim.mechanisms import MECHANISMS, without
+from nc_sim.schema import SCHEMA
+from nc_sim.simulate import compile_program
+
+CHIP = chip.load("trn2")
+
+
+def everything() -> Program:
+    """Every kind of instruction, operand and DMA."""
+    p = Program("everything")
+    x, y = p.input("x", (128, 1024), "float32"), p.output("y", (128, 1024), "float32")
+    long = p.input("long", (2, 40000), "float32")
+    t, u, v = (p.sbuf((128, 1024), "float32") for _ in range(3))
+    far = p.sbuf((2, 40000), "float32")
+    h, g = (p.sbuf((128, 1024), "bfloat16") for _ in range(2))
+    one, many = p.sbuf((128, 1), "float32"), p.sbuf((128, 128), "int32")
+    small = p.sbuf((32, 32), "float32")
+    p.dma_copy(dst=t, src=x)
+    p.dma_copy(dst=u, src=x, engine="sync")
+    p.dma_copy(dst=v, src=x, engine="sync")
+    p.dma_copy(dst=far, src=long, dge_mode="none")
+    p.dma_copy(dst=u[:, :4], src=x[:, :4], engine="scalar")
+    p.memset(dst=one, value=1.0)
+    p.memset(dst=v, value=0.0, engine="gpsimd")
+    p.iota(dst=many, pattern=[[1, 128]])
+    p.affine_select(dst=v[:, :128], pattern=[[1, 128]], channel_multiplier=1, on_true_tile=t[:, :128], on_false_value=0.0)
+    for src, dst in ((t, u), (h, g)):
+        if src is h:
+            p.tensor_copy(dst=h, src=t)
+        p.tensor_copy(dst=dst, src=src)
+        p.tensor_scalar(dst=dst, data=src, op0="multiply", operand0=one)
+        p.tensor_tensor(dst=dst, data1=src, data2=src, op="add")
+        p.scalar_tensor_tensor(dst=dst, data=src, op0="multiply", operand0=2.0, op1="add", operand1=src)
+        p.reciprocal(dst=dst, data=src)
+    p.tensor_reduce(dst=g[:, :1], op="max", data=h, axis=1)
+    p.tensor_reduce(dst=one, op="add", data=t, axis=1)
+    p.memset(dst=g, value=0)
+    p.nc_transpose(dst=small, data=t[:32, :32], engine="vector")
+    p.tensor_copy(dst=g, src=h, engine="gpsimd")
+    p.tensor_scalar(dst=g, data=h, op0="add", operand0=1.0, engine="gpsimd")
+    p.tensor_tensor(dst=many, data1=many, data2=many, op="add")
+    p.activation(dst=u, op="exp", data=t, scale=one, bias=one, reduce_op="add", reduce_res=one)
+    p.activation(dst=u, op="copy", data=t)
+    p.tensor_copy(dst=u, src=t, engine="scalar")
+    p.activation(dst=u, op="rsqrt", data=t)
+    wide, narrow = p.psum((128, 512)), p.psum((128, 32))
+    turned, half = p.psum((128, 128), "float32"), p.psum((128, 128), "bfloat16")
+    for _ in range(3):
+        p.nc_matmul(dst=wide, stationary=t[:, :128], moving=t[:, :512], accumulate=False)
+        p.nc_matmul(dst=wide, stationary=t[:, :128], moving=t[:, :512], accumulate=True, is_moving_onezero=True)
+        p.nc_matmul(dst=narrow, stationary=h[:, :128], moving=h[:, :32], accumulate=False)
+        p.nc_transpose(dst=turned, data=t[:, :128])
+        p.nc_transpose(dst=half, data=h[:, :128])
+    for _ in range(20):
+        p.nc_matmul(dst=narrow, stationary=h[:, :128], moving=h[:, :32], accumulate=True)
+    p.activation(dst=u[:, :512], op="exp", data=wide)
+    p.activation(dst=u[:, :512], op="copy", data=wide)
+    p.tensor_copy(dst=u[:, :512], src=wide, engine="scalar")
+    for src, width in ((wide, 512), (turned, 128)):
+        p.tensor_copy(dst=v[:, :width], src=src)
+        p.tensor_scalar(dst=v[:, :width], data=src, op0="add", operand0=1.0)
+        p.tensor_tensor(dst=v[:, :width], data1=src, data2=t[:, :width], op="add")
+        p.scalar_tensor_tensor(dst=v[:, :width], data=src, op0="add", operand0=1.0, op1="add", operand1=t[:, :width])
+        p.reciprocal(dst=v[:, :width], data=src)
+        p.tensor_reduce(dst=one, op="add", data=src, axis=1)
+    p.nc_transpose(dst=small, data=turned[:32, :32], engine="vector")
+    p.memset(dst=wide, value=0.0)
+    for k in range(5):
+        p.dma_copy(dst=y[:, k * 128 : k * 128 + 128], src=v[:, :128], engine="scalar")
+    p.dma_copy(dst=y[:, 640:], src=v[:, 640:], engine="sync")
+    p.dma_copy(dst=y[:, 640:], src=u[:, 640:], dge_mode="none")
+    p.dma_copy(dst=p.hbm((128, 4), "float32"), src=u[:, :4], engine="scalar")
+    p.dma_copy(dst=p.hbm((128, 1024), "float32"), src=v)
+    p.dma_copy(dst=y, src=v)
+    p.dma_copy(dst=u, src=x, engine="scalar", dge_mode="none")
+    p.nc_transpose(dst=h[:32, :32], data=g[:32, :32], engine="vector")
+    p.tensor_copy(dst=t[32:64], src=u[32:64])
+    p.nop(engine="tensor")
+    return p
+
+
+PROGRAM = everything()
+
+
+def fingerprint(what_if: dict[str, Any]) -> Any:
+    """Everything a run can depend on: the table and the fixed parts."""
+    data = CHIP.what_if(what_if)
+    compiled, reader = compile_program(PROGRAM, data)
+    table, _ = lower(compiled.steps, data)
+    columns = [getattr(table, name) for name in type(table).__slots__ if name != "__weakref__"]
+    fixed = [data.reader()(f"program.{k}_ns") for k in ("prologue", "epilogue", "benchmark")]
+    roof = data.reader()("memory.hbm_bytes_per_ns")
+    return [c.tobytes() if isinstance(c, np.ndarray) else c for c in columns], fixed, roof, reader("types.e4m3_max"), sorted(compiled.addresses.items())
+
+
+PLAIN = fingerprint({})
+
+
+def other(key: str) -> Any:
+    """A value that differs from the chip's and is legal."""
+    number, entry = CHIP.numbers[key].value, SCHEMA[key]
+    if entry.kind == "flag":
+        return not number
+    if entry.kind == "sets":
+        return [[], ["exp", "rsqrt"]]
+    if entry.kind.startswith("word:"):
+        return next(w for w in entry.kind.removeprefix("word:").split("|") if w != number)
+    special = {"types.e4m3_max": 448, "tensor.fp32_onezero_passes": 2, "dma.small_row_bytes": 100, "memory.partitions": 64, "dma.max_row_bytes": 8192, "tensor.gate.ratio": Fraction(1, 3), "tensor.activity_throttle": 1.69}
+    special |= {f"sequencer.{e}.queue_depth": 1 for e in ("tensor", "vector", "scalar", "gpsimd")}
+    special |= {"memory.sbuf_partition_bytes": 212000, "memory.psum_partition_bytes": 4096, "memory.sbuf_reserved_low_bytes": 16388}
+    special |= {"memory.sbuf_max_elements": 100, "memory.psum_max_elements": 100, "memory.hbm_bytes": 1000, "memory.partition_quadrant": 48, "memory.psum_bank_bytes": 1024}
+    return special.get(key, number * 2 + 7)
+
+
+@pytest.mark.parametrize("key", sorted(SCHEMA))
+def test_every_chip_number_changes_a_run_or_is_refused(key: str) -> None:
+    try:
+        changed = fingerprint({key: other(key)})
+    except NcSimError as e:
+        assert not isinstance(e, ChipError), e
+        return
+    assert changed != PLAIN
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_changes_a_run_when_switched_off(name: str) -> None:
+    assert fingerprint(without([name])) != PLAIN
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_changes_time_when_switched_off(name: str) -> None:
+    assert simulate(PROGRAM, values=False, without=[name]).timeline != simulate(PROGRAM, values=False).timeline
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("vector.gap", 3, "what-if vector.gap: unknown key 'vector.gap'; a key of the chip schema; did you mean 'vector.gap_ns'?"),
+        ("vector.gap_ns", -3, "what-if vector.gap_ns: -3; a number of at least 0"),
+        ("vector.gap_ns", "fast", "what-if vector.gap_ns: 'fast'; a number of at least 0"),
+        ("vector.gap_ns", "1/0", "what-if vector.gap_ns: '1/0'; a number of at least 0"),
+        ("vector.gap_ns", float("nan"), "what-if vector.gap_ns: nan; a number of at least 0"),
+        ("dma.engines", 1.5, "what-if dma.engines: 1.5; a whole number"),
+        ("tensor.transpose_mode", "maybe", "what-if tensor.transpose_mode: 'maybe'; true or false"),
+        ("tensor.gate.kind", "token", "what-if tensor.gate.kind: 'token'; one of windows, none"),
+    ],
+)
+def test_an_unfit_override_is_refused_with_its_name(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ChipError) as e:
+        simulate(PROGRAM, values=False, what_if={key: value})
+    assert str(e.value) == message
+
+
+def test_an_override_is_listed_with_the_result_and_counts_as_assumed() -> None:
+    r = simulate(PROGRAM, values=False, what_if={"vector.gap_ns": 100})
+    assert r.summary()["what_if"] == {"vector.gap_ns": "100"}
+    assert r.assumed["vector.gap_ns"] == "assumed: what-if"
+
+
+def test_a_result_names_the_assumed_numbers_it_rests_on_and_no_others() -> None:
+    p = Program("store")
+    y, t = p.output("y", (128, 16), "float32"), p.sbuf((128, 16), "float32")
+    p.memset(dst=t, value=1.0)
+    p.dma_copy(dst=y, src=t)
+    assert set(simulate(p).assumed) == {"sequencer.gpsimd.event_semaphore_gap_ns"}
