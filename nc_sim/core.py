@@ -425,7 +425,7 @@ class Gate:
         while True:
             change = next((c for c in self.changes if now < c[0] < end), None) if self.changes[-1][0] > now else None
             if change is None and self.t.window and self.edge < end:
-                self.advance(self.edge)  # one edge at a time: a change may move the end before the next
+                self.pass_edge()  # one at a time: a change may move the end before the next
                 continue
             if change is None:
                 return end, level

@@ -443,8 +443,24 @@ class _Reader:
     def items(self, key: str) -> Iterator[tuple[int, Any]]:
         """The elements of a list, one at a time."""
         self.key(key)
-        for index in range(self.take(key, self.unpacker.read_array_header)):
+        for index in range(self.take(key, self.list_length)):
             yield index, self.take(f"{key}[{index}]", self.unpacker.unpack)
+
+    def list_length(self) -> int:
+        """Length of the list that comes next. By hand: msgpack's Python reader would hold it to the limit of lists inside a step."""
+        (first,) = self.exactly(1)
+        if first & 0xF0 == 0x90:
+            return first & 0x0F
+        if first not in (0xDC, 0xDD):
+            raise ValueError("not a list")
+        return int.from_bytes(self.exactly(2 if first == 0xDC else 4), "big")
+
+    def exactly(self, count: int) -> bytes:
+        """So many bytes."""
+        found: bytes = self.unpacker.read_bytes(count)
+        if len(found) < count:
+            raise msgpack.OutOfData
+        return found
 
     def take(self, what: str, read: Callable[[], Any]) -> Any:
         """What `read` finds next, or a ProgramError that says where the file is wrong."""
