@@ -17,6 +17,16 @@ DGE_MODES = one_of(("unknown", "none", "swdge", "hwdge"))
 GENERATION = one_of(("static", "software", "hardware"))
 
 
+def check_sides(i: Instruction, dst: View, src: View) -> None:
+    """What holds for both ends of every copy by DMA."""
+    for name, v in (("dst", dst), ("src", src)):
+        i.require(v.memory is not Memory.PSUM, f"{name} is in PSUM", "DMA reaches HBM and SBUF; copy PSUM with an engine first")
+        i.require(v.size > 0, f"{name} has shape {list(v.shape)}", "at least one element")
+    i.require(dst.size == src.size, f"dst has {dst.size} elements, src has {src.size}", "they must match")
+    if dst.memory is src.memory is Memory.SBUF:
+        i.require(dst.shape == src.shape, f"dst is {list(dst.shape)}, src is {list(src.shape)}", "equal shapes between two SBUF tensors")
+
+
 @instruction(
     Engine.SYNC, Engine.SCALAR, Engine.GPSIMD, Engine.VECTOR, Engine.TENSOR,
     source="trn2 hardware traces, DMA_DIRECT2D", mnemonic="dma_direct2d",
@@ -28,6 +38,11 @@ class DmaDirect2d(Instruction):
     src: View = of(READ)
     generation: str = of(GENERATION)
     row: int | None = of(Maybe(Integer(1, 1 << 32)), default=None)  # elements of one descriptor, where a trace says
+
+    def check(self) -> None:
+        check_sides(self, self.dst, self.src)
+        if self.row is not None:
+            self.require(self.dst.size % self.row == 0, f"{self.dst.size} elements in rows of {self.row}", "whole rows")
 
     def work(self) -> Work:
         return Work(kind="dma", elements=self.dst.size)
@@ -58,9 +73,7 @@ class DmaDirect2d(Instruction):
         return f"sem_increment=16 src_elem_size={sizes[0]} dst_elem_size={sizes[1]} compute_op=NONE"
 
 
-@instruction(
-    Engine.GPSIMD, Engine.SYNC, Engine.SCALAR, Engine.VECTOR, Engine.TENSOR, source="nki.isa.dma_copy", machine=False
-)
+@instruction(Engine.GPSIMD, Engine.SYNC, Engine.SCALAR, Engine.VECTOR, Engine.TENSOR, source="nki.isa.dma_copy", machine=False)
 class DmaCopy(Instruction):
     """dst = src between HBM and SBUF, or inside either; types are converted through float32.
 
@@ -73,13 +86,7 @@ class DmaCopy(Instruction):
     dge_mode: str = of(DGE_MODES, default="unknown")
 
     def check(self) -> None:
-        for name, v, _ in self.views:
-            self.require(v.memory is not Memory.PSUM, f"{name} is in PSUM", "DMA reaches HBM and SBUF; copy PSUM with an engine first")
-            self.require(v.size > 0, f"{name} has shape {list(v.shape)}", "at least one element")
-        self.require(self.dst.size == self.src.size, f"dst has {self.dst.size} elements, src has {self.src.size}", "they must match")
-        sbuf = [v for v in (self.dst, self.src) if v.memory is Memory.SBUF]
-        if len(sbuf) == 2:
-            self.require(sbuf[0].shape == sbuf[1].shape, f"dst is {list(self.dst.shape)}, src is {list(self.src.shape)}", "equal shapes between two SBUF tensors")
+        check_sides(self, self.dst, self.src)
 
     def default_engine(self, target: Target) -> Engine:
         software = not target.feature("dma.hardware.available") or self.dge_mode == "swdge"
@@ -97,8 +104,16 @@ class DmaCopy(Instruction):
         if mode == "unknown":
             mode = "swdge" if engine is Engine.GPSIMD else "hwdge" if hardware and engine in (Engine.SYNC, Engine.SCALAR) else "none"
         if mode == "hwdge" and not hardware:
-            raise Unsupported(self.mnemonic, "dge_mode=hwdge", "a chip with hardware descriptor generation (NeuronCore-v3 and later)", self.source)
-        self.require(mode != "hwdge" or engine in (Engine.SYNC, Engine.SCALAR), f"dge_mode=hwdge on {engine.label}", "the hardware block is commanded by Sync or Scalar")
-        self.require(mode != "swdge" or engine is Engine.GPSIMD, f"dge_mode=swdge on {engine.label}", "software descriptors are made by GpSimd")
+            raise Unsupported(
+                self.mnemonic, "dge_mode=hwdge", "a chip with hardware descriptor generation (NeuronCore-v3 and later)", self.source
+            )
+        self.require(
+            mode != "hwdge" or engine in (Engine.SYNC, Engine.SCALAR),
+            f"dge_mode=hwdge on {engine.label}",
+            "the hardware block is commanded by Sync or Scalar",
+        )
+        self.require(
+            mode != "swdge" or engine is Engine.GPSIMD, f"dge_mode=swdge on {engine.label}", "software descriptors are made by GpSimd"
+        )
         generation = {"none": "static", "swdge": "software", "hwdge": "hardware"}[mode]
         yield DmaDirect2d(dst=self.dst, src=self.src, generation=generation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -15,6 +16,10 @@ from .dtypes import dtype as as_dtype
 from .errors import ProgramError
 from .ops import ACT_FNS, ALU_OPS, act_fn, alu_op
 from .view import View, parse_view
+
+WORD = 1 << 63
+LARGEST = sys.float_info.max
+MAX_AXIS = 31  # far above any view's dimensions; checks of instructions count up to the number they are given
 
 
 class Kind(Protocol):
@@ -32,12 +37,16 @@ def _encode_view(v: View) -> list[Any]:
 
 
 def _decode_view(raw: Any) -> View:
+    if not isinstance(raw, list | tuple) or len(raw) != 8:
+        raise ProgramError("", f"view {raw!r}"[:200], "eight values")
     tensor, memory, dtype, partition, partitions, offset, strides, counts = raw
-    text_view = parse_view  # the text parser holds the only validation of names; reuse it for untrusted bytes
-    memory_name = {0: "hbm", 1: "sbuf", 2: "psum"}.get(memory)
-    place = "" if memory == 0 else f"@{int(partition)}:{int(partition) + int(partitions)}"
-    shape = f"[{','.join(str(int(s)) for s in strides)}][{','.join(str(int(c)) for c in counts)}]"
-    return text_view(f"{memory_name}:{tensor}+{int(offset):#x}:{dtype}{shape}{place}")
+    numbers = [memory, partition, partitions, offset, *strides, *counts]
+    if not all(type(n) is int for n in numbers) or not isinstance(tensor, str) or not isinstance(dtype, str) or memory not in (0, 1, 2):
+        raise ProgramError("", f"view {raw!r}"[:200], "names and whole numbers")
+    # The text parser holds the one validation of views; untrusted bytes pass through it.
+    place = "" if memory == 0 else f"@{partition}:{partition + partitions}"
+    shape = f"[{','.join(map(str, strides))}][{','.join(map(str, counts))}]"
+    return parse_view(f"{('hbm', 'sbuf', 'psum')[memory]}:{tensor}+{offset:#x}:{dtype}{shape}{place}")
 
 
 @attrs.frozen
@@ -70,7 +79,11 @@ class Scalar:
             return value
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
             raise ProgramError("", f"{value!r}", "a number or a [P, 1] view")
-        return value.item() if isinstance(value, np.number) else value
+        if isinstance(value, int | np.integer):
+            if abs(int(value)) >= WORD:
+                raise ProgramError("", f"a number of {int(value).bit_length()} bits", "whole numbers of at most 63 bits and a sign")
+            return int(value)
+        return float(value)
 
     def encode(self, value: Any) -> Any:
         return _encode_view(value) if isinstance(value, View) else value
@@ -173,7 +186,8 @@ class Real:
     """A finite number."""
 
     def check(self, value: Any) -> float:
-        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
+        real = isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
+        if not real or abs(value) > LARGEST or not math.isfinite(value):
             raise ProgramError("", f"{value!r}", "a finite number")
         return float(value)
 
@@ -220,9 +234,14 @@ class Axes:
 
     def check(self, value: Any) -> tuple[int, ...]:
         try:
-            return (int(value.__index__()),) if hasattr(value, "__index__") else tuple(int(a.__index__()) for a in value)
+            axes = (int(value.__index__()),) if hasattr(value, "__index__") else tuple(int(a.__index__()) for a in value)
         except (TypeError, AttributeError):
             raise ProgramError("", f"{value!r}", "an axis or a list of axes") from None
+        if not axes:
+            raise ProgramError("", "no axes", "at least one")
+        if any(abs(a) > MAX_AXIS for a in axes):
+            raise ProgramError("", f"axes {list(axes)}", f"-{MAX_AXIS} to {MAX_AXIS}")
+        return axes
 
     def encode(self, value: tuple[int, ...]) -> list[int]:
         return list(value)
@@ -268,9 +287,12 @@ def _number(text: str) -> int | float:
     except ValueError:
         pass
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         raise ProgramError("", f"{text!r}", "a number") from None
+    if math.isinf(number) and "inf" not in text.lower():
+        raise ProgramError("", f"{text!r}", "a number that float64 can hold; write inf for infinity")
+    return number
 
 
 def one_of(table: Mapping[str, Any] | tuple[str, ...]) -> Choice:

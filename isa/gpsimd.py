@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from .fields import READ, WRITE, Choice, Integer, Pattern, Real, of
-from .instruction import Engine, Instruction, Work, instruction
+from .instruction import Engine, Work, instruction
 from .ops import alu_op, apply
 from .vector import _Elementwise, streamed
 from .view import Memory, View
 
 INT32 = Integer(-(1 << 31), (1 << 31) - 1)
-COMPARISONS = Choice(
-    ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"), lambda v: alu_op(v).name
-)
+COMPARISONS = Choice(("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"), lambda v: alu_op(v).name)
 
 
 def affine(i: Any, partitions: int) -> np.ndarray:

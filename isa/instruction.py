@@ -70,7 +70,7 @@ class Target(Protocol):
         """An SBUF view [128, 128] of the identity matrix, loaded once per program."""
 
     def hbm_kind(self, tensor: str) -> str:
-        """"input", "output", "constant" or "internal"."""
+        """ "input", "output", "constant" or "internal"."""
 
 
 @attrs.frozen(kw_only=True)
@@ -163,8 +163,9 @@ class Instruction:
         )
 
     def attributes(self) -> str:
-        """Opcode-specific words of the operand text of a hardware trace, before the tensors."""
-        return ""
+        """Opcode-specific words of the operand text of a hardware trace, before the tensors: by default, field=value."""
+        values = ((n, k, getattr(self, n)) for n, k in fields_of(type(self)).items())
+        return " ".join(f"{n}={k.text(v)}" for n, k, v in values if not isinstance(v, View))
 
     def __str__(self) -> str:
         parts = (f"{n}={k.text(getattr(self, n))}" for n, k in fields_of(type(self)).items())

@@ -386,9 +386,7 @@ def _spelling(of: object) -> str:
     return str(getattr(of, "__name__", "")) if known and callable(of) else ""
 
 
-def _unknown(
-    what: str, of: object, name: str, rows: Iterable[str], spellings: Iterable[str], source: str
-) -> ProgramError:
+def _unknown(what: str, of: object, name: str, rows: Iterable[str], spellings: Iterable[str], source: str) -> ProgramError:
     near = difflib.get_close_matches(name, spellings, n=3)
     hint = f" (near: {', '.join(near)})" if near else ""
     return ProgramError("", f"{what} {of!r}{hint}", f"one of {', '.join(rows)}", source)

@@ -106,7 +106,11 @@ class Activation(_Elementwise):
         for name in ("bias", "scale"):
             v = getattr(self, name)
             if isinstance(v, View):
-                self.require(v.partitions == self.data.partitions, f"{name} has {v.partitions} partitions, data has {self.data.partitions}", "they must match")
+                self.require(
+                    v.partitions == self.data.partitions,
+                    f"{name} has {v.partitions} partitions, data has {self.data.partitions}",
+                    "they must match",
+                )
         if isinstance(self.scale, View):
             self.require(self.scale.dtype.name == "float32", f"scale is {self.scale.dtype.name}", "a float32 vector")
         if isinstance(self.bias, View):
@@ -114,7 +118,11 @@ class Activation(_Elementwise):
         reducing = self.reduce_cmd in ("reduce", "reset_reduce") or self.reduce_res is not None
         self.require(not reducing or self.reduce_op is not None, "a reduction without reduce_op", "reduce_op=add")
         if self.reduce_res is not None:
-            self.require(self.reduce_res.partitions == self.data.partitions and self.reduce_res.elements == 1, f"reduce_res is {list(self.reduce_res.shape)}", f"[{self.data.partitions}, 1]")
+            self.require(
+                self.reduce_res.partitions == self.data.partitions and self.reduce_res.elements == 1,
+                f"reduce_res is {list(self.reduce_res.shape)}",
+                f"[{self.data.partitions}, 1]",
+            )
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
         cmd = self.reduce_cmd

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .errors import Unimplemented, Unsupported
-from .fields import READ, WRITE, Flag, Integer, Maybe, one_of, of
+from .fields import READ, WRITE, Flag, Integer, Maybe, of, one_of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .vector import streamed
 from .view import Memory, View
@@ -66,6 +66,7 @@ class Matmul(Instruction):
     accumulate: bool = of(Flag(), default=False)
     passes: str = of(PASSES, default="single")
     transpose: bool = of(Flag(), default=False)
+    ends: bool = of(Flag(), default=True)  # the last of its sum, as the compiler marks it; changes neither value nor time
 
     def accumulates(self) -> bool:
         return self.accumulate
@@ -73,7 +74,9 @@ class Matmul(Instruction):
     def check(self) -> None:
         self.require(self.dst.memory is Memory.PSUM, f"dst is in {self.dst.memory.name}", "matmul writes PSUM")
         self.require(self.src.memory is Memory.SBUF, f"src is in {self.src.memory.name}", "the moving operand is read from SBUF")
-        self.require(self.dst.partitions == self.columns, f"dst has {self.dst.partitions} partitions", f"{self.columns}, one per stationary column")
+        self.require(
+            self.dst.partitions == self.columns, f"dst has {self.dst.partitions} partitions", f"{self.columns}, one per stationary column"
+        )
         self.same_shape("src", "dst", free_only=True)
 
     def work(self) -> Work:
@@ -100,7 +103,8 @@ class Matmul(Instruction):
         return {"dst": product.reshape(self.dst.shape)}
 
     def attributes(self) -> str:
-        flags = (0 if self.accumulate else 1) | (0 if self.passes == "low" else 2)
+        # Bit 0 starts a sum, bit 1 ends it. A HIGH pass adds to what its LOW wrote (trn2 traces, 36 of 36).
+        flags = int(not self.accumulate and self.passes != "high") | (2 if self.ends and self.passes != "low" else 0)
         return f"acc_flags={flags}" + ("" if self.passes == "single" else " fp32_mode=LOW_HIGH")
 
 
@@ -129,13 +133,19 @@ class NcMatmul(Instruction):
         for name, v in (("stationary", s), ("moving", m)):
             self.require(v.memory is Memory.SBUF, f"{name} is in {v.memory.name}", "both operands are read from SBUF")
         self.require(d.memory is Memory.PSUM, f"dst is in {d.memory.name}", "the result is written to PSUM")
-        self.require(s.partitions == m.partitions, f"stationary has {s.partitions} partitions, moving has {m.partitions}", "they must match: the contraction runs along partitions")
+        self.require(
+            s.partitions == m.partitions,
+            f"stationary has {s.partitions} partitions, moving has {m.partitions}",
+            "they must match: the contraction runs along partitions",
+        )
         self.require(s.partitions <= MAX_CONTRACTION, f"{s.partitions} partitions", f"at most {MAX_CONTRACTION} rows of the array")
         self.require(s.elements <= MAX_COLUMNS, f"{s.elements} stationary columns", f"at most {MAX_COLUMNS} columns of the array")
         self.require(d.partitions == s.elements, f"dst has {d.partitions} partitions", f"{s.elements}, one per stationary column")
         self.require(d.elements == m.elements, f"dst has {d.elements} elements per partition", f"{m.elements}, as moving")
         wide = {v.dtype.name in ("float32", "tfloat32") for v in (s, m)}
-        self.require(len(wide) == 1, f"stationary is {s.dtype.name}, moving is {m.dtype.name}", "fp32 and tf32 do not mix with narrower types")
+        self.require(
+            len(wide) == 1, f"stationary is {s.dtype.name}, moving is {m.dtype.name}", "fp32 and tf32 do not mix with narrower types"
+        )
         for name, v in (("stationary", s), ("moving", m)):
             self.require(v.dtype.kind == "float", f"{name} is {v.dtype.name}", "a floating-point type")
         if self.is_transpose:
@@ -147,7 +157,9 @@ class NcMatmul(Instruction):
         if self.perf_mode != "none":
             raise Unimplemented(self.mnemonic, f"perf_mode={self.perf_mode}", "only perf_mode=none is modelled so far", self.source)
         if self.is_transpose and not target.feature("tensor.transpose_mode"):
-            raise Unsupported(self.mnemonic, "is_transpose=True", "a chip with the PE's transpose mode (NeuronCore-v3 and later)", self.source)
+            raise Unsupported(
+                self.mnemonic, "is_transpose=True", "a chip with the PE's transpose mode (NeuronCore-v3 and later)", self.source
+            )
         names: tuple[str, ...] = ("single",)
         if self.moving.dtype.name == "float32" and not self.is_transpose:
             zero_one = self.is_stationary_onezero or self.is_moving_onezero
@@ -172,7 +184,11 @@ class NcTranspose(Instruction):
 
     def check(self) -> None:
         s, d = self.data, self.dst
-        self.require(d.partitions == s.elements and d.elements == s.partitions, f"dst is [{d.partitions}, {d.elements}], data is [{s.partitions}, {s.elements}]", "dst must be data transposed")
+        self.require(
+            d.partitions == s.elements and d.elements == s.partitions,
+            f"dst is [{d.partitions}, {d.elements}], data is [{s.partitions}, {s.elements}]",
+            "dst must be data transposed",
+        )
         self.require(s.elements <= 128, f"data has {s.elements} elements per partition", "at most 128")
         self.require(d.dtype == s.dtype, f"dst is {d.dtype.name}, data is {s.dtype.name}", "a transpose keeps the type")
 
@@ -185,7 +201,12 @@ class NcTranspose(Instruction):
         self.require(self.dst.memory is Memory.PSUM, f"dst is in {self.dst.memory.name}", "the TensorEngine writes PSUM")
         self.require(self.data.memory is Memory.SBUF, f"data is in {self.data.memory.name}", "the TensorEngine reads SBUF")
         if not target.feature("tensor.transpose_mode"):
-            raise Unimplemented(self.mnemonic, "a transpose as a matrix product", "a chip with the PE's transpose mode (NeuronCore-v3 and later)", self.source)
+            raise Unimplemented(
+                self.mnemonic,
+                "a transpose as a matrix product",
+                "a chip with the PE's transpose mode (NeuronCore-v3 and later)",
+                self.source,
+            )
         self.require(
             not target.explicit,
             "nc_transpose on the TensorEngine in a program with semaphores of its own",
@@ -207,8 +228,16 @@ class TransposeVector(Instruction):
     src: View = of(READ)
 
     def check(self) -> None:
-        self.require(self.src.partitions <= 32 and self.src.elements <= 32, f"src is [{self.src.partitions}, {self.src.elements}]", "at most [32, 32] on the VectorEngine")
-        self.require(self.dst.shape[0] == self.src.elements and self.dst.elements == self.src.partitions, f"dst is {list(self.dst.shape)}", "src transposed")
+        self.require(
+            self.src.partitions <= 32 and self.src.elements <= 32,
+            f"src is [{self.src.partitions}, {self.src.elements}]",
+            "at most [32, 32] on the VectorEngine",
+        )
+        self.require(
+            self.dst.shape[0] == self.src.elements and self.dst.elements == self.src.partitions,
+            f"dst is {list(self.dst.shape)}",
+            "src transposed",
+        )
 
     def work(self) -> Work:
         return streamed("transpose", self.dst, self.src)

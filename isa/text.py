@@ -24,7 +24,6 @@ from typing import Any
 import attrs
 
 from .errors import NcSimError, ProgramError
-from .fields import Axes
 from .instruction import REGISTRY, Engine, Instruction, Step, Update, UpdateOp, Wait, When, fields_of
 from .view import Memory, View
 
@@ -34,7 +33,6 @@ RESERVED = ("call", "wait", "update")  # no instruction may have a field of thes
 WHOLE = (1 << 63) - 1  # a table's columns are int64
 MAX_TEXT = 1024  # UTF-8 bytes of a name or a user's line
 MAX_ITEMS = 1024  # entries of one list in an operand
-MAX_AXIS = 31  # a view has far fewer; checks of instructions count up to the number they are given
 SHAPE_OF_A_STEP = "engine mnemonic field=value ..."
 
 _OPS = {sign: op for op, sign in SIGNS.items()}
@@ -219,9 +217,6 @@ def build(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
     for name in required:
         if name not in values:
             raise ProgramError("", f"no {name}", f"{', '.join(required)} are required", cls.source)
-    for name, kind in fields_of(cls).items():
-        if isinstance(kind, Axes) and any(abs(axis) > MAX_AXIS for axis in values.get(name, ())):
-            raise ProgramError(name, f"axes {shown(list(values[name]))}", f"-{MAX_AXIS} to {MAX_AXIS}")
     made = cls(**values)
     for name, view, _ in made.views:
         check_view(view, name)

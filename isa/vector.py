@@ -71,7 +71,9 @@ class TensorTensor(_Elementwise):
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
         legal = engine is Engine.VECTOR or self.native() or self.op == "power"
-        self.require(legal, f"{self.op} of {self.data1.dtype.name} on {engine.label}", "int32 or uint32 arithmetic, or power; VectorE does the rest")
+        self.require(
+            legal, f"{self.op} of {self.data1.dtype.name} on {engine.label}", "int32 or uint32 arithmetic, or power; VectorE does the rest"
+        )
         return (self,)
 
     def work(self) -> Work:
@@ -111,10 +113,16 @@ class TensorScalar(_Elementwise):
         integers_for_bits(self, self.op0, self.dst, self.data)
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
-        self.require(engine is Engine.VECTOR or not alu_op(self.op0).bitvec, f"{self.op0} on {engine.label}", "VectorE for bitvec operators")
+        self.require(
+            engine is Engine.VECTOR or not alu_op(self.op0).bitvec, f"{self.op0} on {engine.label}", "VectorE for bitvec operators"
+        )
         if engine is Engine.SCALAR:
             pair = (self.op0, self.op1)
-            self.require(pair in (("multiply", "add"), ("multiply", None), ("add", None)), f"{self.op0}, {self.op1 or 'none'} on Scalar", "multiply then add, multiply, or add")
+            self.require(
+                pair in (("multiply", "add"), ("multiply", None), ("add", None)),
+                f"{self.op0}, {self.op1 or 'none'} on Scalar",
+                "multiply then add, multiply, or add",
+            )
         return (self,)
 
     def work(self) -> Work:
@@ -187,10 +195,22 @@ class TensorReduce(_Elementwise):
         op, rank = alu_op(self.op), len(self.data.shape)
         self.require(op.reduces, f"op {self.op}", "an operator that reduces")
         axes = self.axis
-        self.require(bool(axes) and axes == tuple(range(axes[0], rank)) and axes[0] >= 1, f"axis {list(axes)} of shape {list(self.data.shape)}", "the last free axes, in order; axis 0 is the partition")
+        self.require(
+            bool(axes) and axes == tuple(range(axes[0], rank)) and axes[0] >= 1,
+            f"axis {list(axes)} of shape {list(self.data.shape)}",
+            "the last free axes, in order; axis 0 is the partition",
+        )
         kept = int(np.prod(self.data.shape[1 : axes[0]], dtype=np.int64))
-        self.require(self.dst.partitions == self.data.partitions, f"dst has {self.dst.partitions} partitions, data has {self.data.partitions}", "they must match")
-        self.require(self.dst.elements == kept, f"dst has {self.dst.elements} elements per partition", f"{kept} remain after reducing axes {list(axes)}")
+        self.require(
+            self.dst.partitions == self.data.partitions,
+            f"dst has {self.dst.partitions} partitions, data has {self.data.partitions}",
+            "they must match",
+        )
+        self.require(
+            self.dst.elements == kept,
+            f"dst has {self.dst.elements} elements per partition",
+            f"{kept} remain after reducing axes {list(axes)}",
+        )
         self.require(not (self.negate and op.bitvec), f"negate with {self.op}", "an arithmetic operator")
         integers_for_bits(self, self.op, self.dst, self.data)
 
@@ -279,7 +299,11 @@ def _check_operand(i: Instruction, name: str, op: str, operand: Any, data: View)
     if isinstance(operand, View):
         if not alu_op(op).bitvec:
             i.require(operand.dtype.name == "float32", f"{name} is {operand.dtype.name}", "a float32 vector for an arithmetic operator")
-        i.require(operand.partitions == data.partitions, f"{name} has {operand.partitions} partitions, data has {data.partitions}", "they must match")
+        i.require(
+            operand.partitions == data.partitions,
+            f"{name} has {operand.partitions} partitions, data has {data.partitions}",
+            "they must match",
+        )
 
 
 def _scalar_step(x: np.ndarray, op: str, operand: Any, reverse: bool) -> np.ndarray:

@@ -27,7 +27,6 @@ class Memory(enum.IntEnum):
 
 ON_CHIP = (Memory.SBUF, Memory.PSUM)
 MAX_FREE_DIMS = 4  # "free-dim access pattern: up to 4-D" (NeuronCore architecture guides)
-MAX_HBM_DIMS = 6  # descriptors are generated, so HBM patterns are bounded only by what a DMA program can loop over
 
 
 @attrs.frozen(slots=True, cache_hash=True, repr=False)
@@ -130,7 +129,9 @@ class View:
                     _where(self), "an integer index on the partition dimension", f"write t[{first}:{first + 1}] to keep the dimension"
                 )
             if step != 1:
-                raise ProgramError(_where(self), f"partition step {step}", "partitions are contiguous: step must be 1", "NeuronCore architecture guide")
+                raise ProgramError(
+                    _where(self), f"partition step {step}", "partitions are contiguous: step must be 1", "NeuronCore architecture guide"
+                )
             view = attrs.evolve(view, partition=self.partition + first, partitions=count)
         offset, strides, counts = view.offset, [], []
         for axis, (k, stride, size) in enumerate(zip(keys, view.strides, view.counts, strict=True)):
@@ -161,9 +162,7 @@ class View:
         """The free dimensions in another order (`axes` count free dimensions; all dimensions in HBM)."""
         if sorted(axes) != list(range(len(self.counts))):
             raise ProgramError(_where(self), f"axes {list(axes)}", f"a permutation of {list(range(len(self.counts)))}")
-        return attrs.evolve(
-            self, strides=tuple(self.strides[a] for a in axes), counts=tuple(self.counts[a] for a in axes)
-        )
+        return attrs.evolve(self, strides=tuple(self.strides[a] for a in axes), counts=tuple(self.counts[a] for a in axes))
 
     def broadcast(self, axis: int, count: int) -> View:
         """A dimension of size 1 read `count` times (stride 0); `axis` counts as in `shape`."""
@@ -176,7 +175,12 @@ class View:
 
     def ap(self, pattern: list[list[int]], offset: int = 0) -> View:
         """An explicit access pattern [[stride, count], ...] in elements, the partition first on chip, as nki's `.ap`."""
-        dims = [(int(s), int(c)) for s, c in pattern]
+        try:
+            dims = [(int(s.__index__()), int(c.__index__())) for s, c in pattern]
+        except (TypeError, ValueError, AttributeError):
+            raise ProgramError(_where(self), f"pattern {pattern!r}", "pairs [stride, count] of whole numbers") from None
+        if any(c < 1 for _, c in dims) or (self.memory is not Memory.HBM and not dims):
+            raise ProgramError(_where(self), f"pattern {pattern!r}", "counts of at least 1, the partition first on chip")
         view = attrs.evolve(self, offset=self.offset + offset * self.dtype.itemsize)
         if self.memory is not Memory.HBM:
             (_, partitions), *dims = dims
@@ -230,7 +234,7 @@ class View:
 
 _TEXT = re.compile(
     r"(?P<memory>hbm|sbuf|psum):(?P<tensor>[\w.$-]*)\+(?P<offset>0x[0-9a-f]+|-0x[0-9a-f]+):(?P<dtype>\w+)"
-    r"\[(?P<strides>[-\d,]*)\]\[(?P<counts>[\d,]*)\](?:@(?P<first>\d+):(?P<last>\d+))?"
+    r"\[(?P<strides>(?:-?\d+(?:,-?\d+)*)?)\]\[(?P<counts>(?:\d+(?:,\d+)*)?)\](?:@(?P<first>\d+):(?P<last>\d+))?"
 )
 
 
@@ -241,6 +245,10 @@ def parse_view(text: str) -> View:
         raise ProgramError("", f"view {text!r}", "memory:tensor+0xOFFSET:dtype[strides][counts]@first:last")
     strides, counts = (tuple(int(x) for x in m[g].split(",") if x) for g in ("strides", "counts"))
     first, last = (int(m["first"]), int(m["last"])) if m["first"] is not None else (0, 0)
+    if len(strides) != len(counts):
+        raise ProgramError("", f"{len(strides)} strides and {len(counts)} counts", "one stride for each count")
+    if last < first:
+        raise ProgramError("", f"partitions {first} to {last}", "the first up to the last; none in HBM")
     memory, offset = Memory[m["memory"].upper()], int(m["offset"], 16)
     return View(m["tensor"], memory, DTYPES[m["dtype"]], first, last - first, offset, strides, counts)
 

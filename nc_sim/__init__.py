@@ -6,7 +6,7 @@ from pathlib import Path as _Path
 if not (_Path(__file__).parent / "isa").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
-from .isa.errors import (  # noqa: E402
+from .isa.errors import (
     ChipError,
     Deadlock,
     InternalError,
@@ -17,10 +17,10 @@ from .isa.errors import (  # noqa: E402
     Unspecified,
     Unsupported,
 )
-from .program import Program, Semaphore  # noqa: E402
-from .replay import Replay, replay  # noqa: E402
-from .result import Result  # noqa: E402
-from .simulate import simulate  # noqa: E402
+from .program import Program, Semaphore
+from .replay import Replay, replay
+from .result import Result
+from .simulate import simulate
 
 __version__ = "0.1.0"
 

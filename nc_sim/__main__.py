@@ -131,7 +131,11 @@ def chips(name: str | None, diff: tuple[str, str] | None, prefix: str, as_json: 
         return
     data = chip.load(name)
     if as_json:
-        numbers = {k: {"value": None if n.value is None else text.value(n.value), "status": n.status, "source": n.source} for k, n in data.numbers.items() if k.startswith(prefix)}
+        numbers = {
+            k: {"value": None if n.value is None else text.value(n.value), "status": n.status, "source": n.source}
+            for k, n in data.numbers.items()
+            if k.startswith(prefix)
+        }
         click.echo(json.dumps({"name": data.name, "core": data.core, "sources": dict(data.sources), "numbers": numbers}, indent=2))
     else:
         click.echo(text.chip(data, prefix))
@@ -184,7 +188,13 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
     """Check a program without keeping anything: operands, capacity, initialised reads, deadlocks, races."""
     _, built = _built(program, {})
     result = simulate(built, chip_name, values=False, what_if=_overrides(what_if), without=without, progress=_progress("checking"))
-    report = {"program": built.name, "chip": result.chip.name, "explicit": built.explicit, "instructions": len(result.steps), "observed_semaphores": list(result.observed_semaphores)}
+    report = {
+        "program": built.name,
+        "chip": result.chip.name,
+        "explicit": built.explicit,
+        "instructions": len(result.steps),
+        "observed_semaphores": list(result.observed_semaphores),
+    }
     if as_json:
         click.echo(json.dumps(report, indent=2))
         return
@@ -250,7 +260,9 @@ def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray], r
         got = result.outputs[name].astype(np.float64)
         error = float(np.max(np.abs(got - wanted) / np.maximum(np.abs(wanted), 1), initial=0.0))
         if not error <= source.TOLERANCE:
-            raise ProgramError(f"{result.program.name} output {name}", f"differs from its reference by {error:.3g}", f"at most {source.TOLERANCE:.3g}")
+            raise ProgramError(
+                f"{result.program.name} output {name}", f"differs from its reference by {error:.3g}", f"at most {source.TOLERANCE:.3g}"
+            )
         out[name] = error
     return out
 
@@ -262,7 +274,14 @@ def _progress(what: str) -> Callable[[int, int], None]:
     def show(done: int, total: int) -> None:
         nonlocal bar, task
         if bar is None and done < total and time.monotonic() - began > 2 and sys.stderr.isatty():
-            bar = Progress(TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+            bar = Progress(
+                TextColumn(what),
+                BarColumn(),
+                TextColumn("{task.percentage:.0f} %"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
             task = bar.add_task(what, total=total)
             bar.start()
         if bar is not None and task is not None:

@@ -83,10 +83,20 @@ def _limits(memory: Memory, chip: Reader) -> tuple[int, int]:
 def _check_shape(t: Tensor, chip: Reader) -> None:
     partitions = chip("memory.partitions")
     if t.partition + t.shape[0] > partitions:
-        raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"partitions {t.partition} to {t.partition + t.shape[0]}", f"at most {partitions} partitions", chip.chip.name)
+        raise ProgramError(
+            f"{t.line} tensor {t.name}".strip(),
+            f"partitions {t.partition} to {t.partition + t.shape[0]}",
+            f"at most {partitions} partitions",
+            chip.chip.name,
+        )
     low, high = _limits(t.memory, chip)
     if t.partition_bytes > high - low:
-        raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"{t.partition_bytes} bytes per partition", f"at most {high - low} of {t.memory.name}", chip.chip.name)
+        raise ProgramError(
+            f"{t.line} tensor {t.name}".strip(),
+            f"{t.partition_bytes} bytes per partition",
+            f"at most {high - low} of {t.memory.name}",
+            chip.chip.name,
+        )
 
 
 def _check_fixed(fixed: Sequence[Tensor], live: Mapping[str, Life], chip: Reader) -> None:
@@ -95,11 +105,20 @@ def _check_fixed(fixed: Sequence[Tensor], live: Mapping[str, Life], chip: Reader
         size = chip("memory.psum_partition_bytes" if t.memory is Memory.PSUM else "memory.sbuf_partition_bytes")
         assert t.address is not None
         if t.address + t.partition_bytes > size:
-            raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"bytes {t.address} to {t.address + t.partition_bytes}", f"the {size} bytes of a {t.memory.name} partition", chip.chip.name)
+            raise ProgramError(
+                f"{t.line} tensor {t.name}".strip(),
+                f"bytes {t.address} to {t.address + t.partition_bytes}",
+                f"the {size} bytes of a {t.memory.name} partition",
+                chip.chip.name,
+            )
     for k, a in enumerate(fixed):
         for b in fixed[:k]:
             if a.name in live and b.name in live and live[a.name].meets(live[b.name]) and _collide(a, b, a.address or 0, b.address or 0):
-                raise ProgramError(f"{a.line} tensors {b.name} and {a.name}".strip(), "overlap while both are live", "addresses that do not, or lives one after the other")
+                raise ProgramError(
+                    f"{a.line} tensors {b.name} and {a.name}".strip(),
+                    "overlap while both are live",
+                    "addresses that do not, or lives one after the other",
+                )
 
 
 def _collide(a: Tensor, b: Tensor, at: int, bt: int) -> bool:
@@ -111,22 +130,25 @@ class _Sbuf:
     def __init__(self, chip: Reader, by_dma: set[str]) -> None:
         self.chip, self.by_dma = chip, by_dma
 
-    def place(self, free: Sequence[Tensor], tensors: Mapping[str, Tensor], fixed: Mapping[str, int], live: Mapping[str, Life]) -> dict[str, int]:
+    def place(
+        self, free: Sequence[Tensor], tensors: Mapping[str, Tensor], fixed: Mapping[str, int], live: Mapping[str, Life]
+    ) -> dict[str, int]:
         """Everything side by side if it fits; else over dead tensors, lowest address that is free for the whole life."""
         low, high = _limits(Memory.SBUF, self.chip)
         if not fixed and (out := self.bump(free, low, high)) is not None:
             return out
         out = dict(fixed)
         for t in free:
-            near = [
-                (out[n], out[n] + tensors[n].partition_bytes)
-                for n in out
-                if n in fixed or live[n].meets(live[t.name])
-            ]
+            near = [(out[n], out[n] + tensors[n].partition_bytes) for n in out if n in fixed or live[n].meets(live[t.name])]
             at = _first_fit(sorted(near), -(-t.partition_bytes // ALIGN) * ALIGN, low, high)
             if at is None:
                 held = sum(b - a for a, b in near)
-                raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"{t.partition_bytes} bytes per partition beside {held} live", f"{high - low} bytes of SBUF in all", self.chip.chip.name)
+                raise ProgramError(
+                    f"{t.line} tensor {t.name}".strip(),
+                    f"{t.partition_bytes} bytes per partition beside {held} live",
+                    f"{high - low} bytes of SBUF in all",
+                    self.chip.chip.name,
+                )
             out[t.name] = at
         return out
 
@@ -149,7 +171,9 @@ class _Psum:
     def __init__(self, chip: Reader) -> None:
         self.chip = chip
 
-    def place(self, free: Sequence[Tensor], tensors: Mapping[str, Tensor], fixed: Mapping[str, int], live: Mapping[str, Life]) -> dict[str, int]:
+    def place(
+        self, free: Sequence[Tensor], tensors: Mapping[str, Tensor], fixed: Mapping[str, int], live: Mapping[str, Life]
+    ) -> dict[str, int]:
         """Whole banks, the least recently used that are free; shared banks only when there are too few."""
         bank, size = self.chip("memory.psum_bank_bytes"), self.chip("memory.psum_partition_bytes")
         out = dict(fixed)
@@ -159,14 +183,8 @@ class _Psum:
                 last_use[b] = max(last_use[b], live[name].last if name in live else -1)
         for t in free:
             banks, life = -(-t.partition_bytes // bank), live[t.name]
-            held = [
-                (out[n] // bank, -(-(out[n] + tensors[n].partition_bytes) // bank))
-                for n in out
-                if n in fixed or live[n].meets(life)
-            ]
-            choices = [
-                b for b in range(len(last_use) - banks + 1) if all(b + banks <= lo or b >= hi for lo, hi in held)
-            ]
+            held = [(out[n] // bank, -(-(out[n] + tensors[n].partition_bytes) // bank)) for n in out if n in fixed or live[n].meets(life)]
+            choices = [b for b in range(len(last_use) - banks + 1) if all(b + banks <= lo or b >= hi for lo, hi in held)]
             if choices:
                 best = min(choices, key=lambda b: (max(last_use[b : b + banks]), b))
                 out[t.name] = best * bank
@@ -176,7 +194,9 @@ class _Psum:
                 last_use[b] = max(last_use[b], life.last)
         return out
 
-    def share(self, t: Tensor, out: Mapping[str, int], tensors: Mapping[str, Tensor], live: Mapping[str, Life], bank: int, size: int) -> int:
+    def share(
+        self, t: Tensor, out: Mapping[str, int], tensors: Mapping[str, Tensor], live: Mapping[str, Life], bank: int, size: int
+    ) -> int:
         near = sorted((out[n], out[n] + tensors[n].partition_bytes) for n in out if n not in live or live[n].meets(live[t.name]))
         length = -(-t.partition_bytes // ALIGN) * ALIGN
         for start in range(0, size, bank):
@@ -184,7 +204,12 @@ class _Psum:
             if (at := _first_fit(near, length, start, end)) is not None:
                 return at
         held = sum(b - a for a, b in near)
-        raise ProgramError(f"{t.line} tensor {t.name}".strip(), f"{t.partition_bytes} bytes per partition beside {held} live", f"{size} bytes of PSUM in all, banks of {bank}", self.chip.chip.name)
+        raise ProgramError(
+            f"{t.line} tensor {t.name}".strip(),
+            f"{t.partition_bytes} bytes per partition beside {held} live",
+            f"{size} bytes of PSUM in all, banks of {bank}",
+            self.chip.chip.name,
+        )
 
 
 def _first_fit(near: Sequence[tuple[int, int]], length: int, low: int, high: int) -> int | None:

@@ -143,7 +143,11 @@ def parse(text: str, where: str) -> Chip:
         numbers[key] = _number(f"{where}: {key}", _entry(where, key), raw, sources)
     missing = [k for k in SCHEMA if k not in numbers]
     if missing:
-        raise ChipError(where, f"no {missing[0]!r}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""), f"every key of the schema: {SCHEMA[missing[0]].doc}")
+        raise ChipError(
+            where,
+            f"no {missing[0]!r}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+            f"every key of the schema: {SCHEMA[missing[0]].doc}",
+        )
     return Chip(name, core, numbers, sources)
 
 

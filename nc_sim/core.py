@@ -303,7 +303,7 @@ class _Server:
 
     def pick(self, _: Any) -> None:
         """Send the next packet of the next ring that has one."""
-        rings, table, now = self.table.rings, self.table, self.run.now
+        rings, now = self.table.rings, self.run.now
         ring = next(r % rings for r in range(self.turn, self.turn + rings) if self.queue[r % rings])
         self.turn = (ring + 1) % rings
         t = self.queue[ring][0]

@@ -121,9 +121,7 @@ class _Target:
             self.tensors[source.name] = source
             self.tensors[name] = Tensor(name, Memory.SBUF, (IDENTITY, IDENTITY), dtype)
             hardware = self.feature("dma.hardware.available")
-            load = DmaDirect2d(
-                dst=self.tensors[name].view(), src=source.view(), generation="hardware" if hardware else "software"
-            )
+            load = DmaDirect2d(dst=self.tensors[name].view(), src=source.view(), generation="hardware" if hardware else "software")
             self.first.append(Step(load, Engine.SYNC if hardware else Engine.GPSIMD))
         return self.tensors[name].view()
 
@@ -131,6 +129,3 @@ class _Target:
 def views_of(steps: Iterable[Step]) -> Iterable[View]:
     """Every view a program touches."""
     return (view for step in steps for _, view, _ in step.instruction.views)
-
-
-

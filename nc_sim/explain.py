@@ -24,9 +24,7 @@ def deadlock(error: Deadlock, table: Table, steps: Sequence[Step]) -> Deadlock:
         if table.wait_row[index] != row:
             continue  # an engine behind a stuck sequencer: the sequencer's line says why
         text = str(steps[index].instruction)
-        lines.append(
-            f"{place(steps, index)} waits for {table.semaphore_names[semaphore]} >= {wanted}, which reached {reached} [{text}]"
-        )
+        lines.append(f"{place(steps, index)} waits for {table.semaphore_names[semaphore]} >= {wanted}, which reached {reached} [{text}]")
     first = lines[0] if lines else "nothing can run"
     rest = "".join(f"\n  and {line}" for line in lines[1:])
     return Deadlock("deadlock", first + rest, "every wait must be reached", blocked=error.blocked)

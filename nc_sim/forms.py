@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
-from .isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
+from .isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, Wait, When, fields_of
 from .isa.errors import ProgramError
 from .isa.text import (
     MAX_ITEMS,
@@ -547,22 +547,9 @@ def _append(program: Program, step: Step) -> None:
         raise ProgramError(where, f"engine {queue} that nobody chose", f"{i.engines[0].name.lower()}, the default of {i.mnemonic}")
     for name, view, _ in i.views:
         with placed(f"{where} {name}"):
-            check_operand(program, view)
+            program.check_view(view)
     with placed(queue):
         i.check()
     step.call = len(program.steps)
     program.steps.append(step)
     program._positions[step.engine] += 1
-
-
-def check_operand(program: Program, view: View) -> None:
-    """Raise ProgramError unless the view could have been sliced from a tensor of the program."""
-    if (tensor := program.tensors.get(view.tensor)) is None:
-        raise ProgramError("", f"tensor {shown(view.tensor)}{near(view.tensor, program.tensors)}", "a tensor that the program declares")
-    program._check_view(view)
-    if view.memory is not tensor.memory:
-        raise ProgramError("", f"{view} is in {view.memory.name}", f"{tensor.memory.name}, where tensor {tensor.name} is")
-    if view.dtype.itemsize != tensor.dtype.itemsize:
-        raise ProgramError("", f"{view} has elements of {view.dtype.itemsize} bytes", f"{tensor.dtype.itemsize}, as tensor {tensor.name}")
-    if view.offset % view.dtype.itemsize:
-        raise ProgramError("", f"{view} starts at byte {view.offset}", f"a multiple of {view.dtype.itemsize}")

@@ -40,7 +40,9 @@ class Options:
     dma_latency_ns: Mapping[int, Fraction] = attrs.field(factory=dict)
 
 
-def lower(steps: Sequence[Step], chip: Chip, options: Options | None = None, names: Mapping[int, str] | None = None) -> tuple[Table, Reader]:
+def lower(
+    steps: Sequence[Step], chip: Chip, options: Options | None = None, names: Mapping[int, str] | None = None
+) -> tuple[Table, Reader]:
     """The table of a program's machine instructions, and the reader that knows which numbers it used."""
     work = _Lowering(chip.reader(), options or Options(), names or {})
     for index, step in enumerate(steps):

@@ -19,6 +19,8 @@ from .isa.lines import user_line
 
 NAME = re.compile(r"[A-Za-z_][\w.$-]*")
 HARDWARE_SEMAPHORES = 256
+MAX_VALUE = (1 << 31) - 1  # of a semaphore; the hardware's width is not published
+MAX_ELEMENTS = 1 << 40  # of a tensor: beyond any HBM
 E4M3_ANY = 240  # constants are converted before a chip is known; only float8_e4m3's top binade depends on it
 
 
@@ -75,8 +77,8 @@ class Semaphore:
         return Update(self.id, op, self._whole(value), When[when.upper()])
 
     def _whole(self, value: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-            raise ProgramError(f"semaphore {self.name}", f"value {value!r}", "a whole number of at least 0")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= MAX_VALUE:
+            raise ProgramError(f"{user_line()} semaphore {self.name}".strip(), f"value {value!r}", f"a whole number, 0 to {MAX_VALUE}")
         return int(value)
 
 
@@ -139,11 +141,14 @@ class Program:
         if name in self.tensors:
             raise ProgramError(where, "the name is taken", "a name of its own")
         try:
-            sizes = tuple(int(d.__index__()) for d in shape)
+            sizes = tuple(shape)
+            if any(isinstance(d, bool) for d in sizes):
+                raise TypeError
+            sizes = tuple(int(d.__index__()) for d in sizes)
         except (TypeError, AttributeError):
             raise ProgramError(where, f"shape {shape!r}", "whole numbers") from None
-        if any(d < 1 for d in sizes) or not sizes:
-            raise ProgramError(where, f"shape {list(sizes)}", "at least one dimension, each at least 1")
+        if any(d < 1 for d in sizes) or not sizes or math.prod(sizes) > MAX_ELEMENTS:
+            raise ProgramError(where, f"shape {list(sizes)}", f"at least one dimension, each at least 1, at most {MAX_ELEMENTS} elements")
         if memory is not Memory.HBM and len(sizes) < 2:
             raise ProgramError(where, f"shape {list(sizes)}", "[partitions, free...] for an on-chip tensor")
         for what, number in (("address", address), ("partition", partition)):
@@ -207,7 +212,12 @@ class Program:
         for given in fields:
             if given not in names:
                 near = difflib.get_close_matches(given, [*names, "engine", "wait", "update"], 1)
-                raise ProgramError(where, f"unknown keyword {given!r}", f"one of {', '.join(names)}" + (f"; did you mean {near[0]!r}?" if near else ""), cls.source)
+                raise ProgramError(
+                    where,
+                    f"unknown keyword {given!r}",
+                    f"one of {', '.join(names)}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                    cls.source,
+                )
         required = [a.name for a in attrs.fields(cls) if a.default is attrs.NOTHING]
         for name in required:
             if name not in fields:
@@ -216,7 +226,7 @@ class Program:
             instruction = cls(**fields)
             instruction.check()
             for _, view, _ in instruction.views:
-                self._check_view(view)
+                self.check_view(view)
         except NcSimError as e:
             prefix = where.removesuffix(cls.mnemonic).rstrip() if e.where.startswith(cls.mnemonic) else where
             raise e.at(prefix) from None
@@ -224,21 +234,38 @@ class Program:
         for what, items, kind in (("wait", waits, Wait), ("update", updates, Update)):
             for item in items:
                 if not isinstance(item, kind) or item.semaphore not in self.semaphores:
-                    raise ProgramError(where, f"{what}={item!r}", "[s >= value]" if kind is Wait else "[s.add(value)], s from p.semaphore(name)")
+                    raise ProgramError(
+                        where, f"{what}={item!r}", "[s >= value]" if kind is Wait else "[s.add(value)], s from p.semaphore(name)"
+                    )
         self.steps.append(Step(instruction, shown, waits, updates, line, len(self.steps), queue is not None))
         self._positions[shown] += 1
 
-    def _check_view(self, view: View) -> None:
-        tensor = self.tensors.get(view.tensor)
-        if tensor is None:
-            raise ProgramError("", f"{view} is not a tensor of this program", "p.input, p.output, p.hbm, p.sbuf or p.psum")
+    def check_view(self, view: View) -> None:
+        """Raise ProgramError unless the view could have been sliced from a tensor of this program."""
+        if (tensor := self.tensors.get(view.tensor)) is None:
+            close = difflib.get_close_matches(view.tensor, self.tensors, 1)
+            raise ProgramError(
+                "", f"tensor {view.tensor!r}" + (f" (near: {close[0]})" if close else ""), "a tensor that the program declares"
+            )
+        if view.memory is not tensor.memory:
+            raise ProgramError("", f"{view} is in {view.memory.name}", f"{tensor.memory.name}, where tensor {tensor.name} is")
+        if view.dtype.itemsize != tensor.dtype.itemsize:
+            raise ProgramError(
+                "", f"{view} has elements of {view.dtype.itemsize} bytes", f"{tensor.dtype.itemsize}, as tensor {tensor.name}"
+            )
+        if view.offset % view.dtype.itemsize:
+            raise ProgramError("", f"{view} starts at byte {view.offset}", f"a multiple of {view.dtype.itemsize}")
         low, high = view.extent
         if view.size and (low < 0 or high > tensor.partition_bytes):
             raise ProgramError("", f"{view} reaches bytes {low} to {high}", f"0 to {tensor.partition_bytes} of tensor {view.tensor}")
         if tensor.memory is not Memory.HBM and not (
             tensor.partition <= view.partition and view.partition + view.partitions <= tensor.partition + tensor.shape[0]
         ):
-            raise ProgramError("", f"{view} reaches partitions {view.partition} to {view.partition + view.partitions}", f"the {tensor.shape[0]} of tensor {view.tensor}")
+            raise ProgramError(
+                "",
+                f"{view} reaches partitions {view.partition} to {view.partition + view.partitions}",
+                f"the {tensor.shape[0]} of tensor {view.tensor}",
+            )
 
     # ---- forms
 
@@ -261,7 +288,9 @@ def _engine(engine: Any, cls: type[Instruction], line: str) -> Engine | None:
     except KeyError:
         raise ProgramError(f"{line} {cls.mnemonic}", f"engine {engine!r}", f"one of {', '.join(e.name.lower() for e in Engine)}") from None
     if queue not in cls.engines:
-        raise ProgramError(f"{line} {cls.mnemonic}", f"engine {queue.name.lower()}", f"one of {', '.join(e.name.lower() for e in cls.engines)}", cls.source)
+        raise ProgramError(
+            f"{line} {cls.mnemonic}", f"engine {queue.name.lower()}", f"one of {', '.join(e.name.lower() for e in cls.engines)}", cls.source
+        )
     return queue
 
 

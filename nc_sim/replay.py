@@ -14,6 +14,8 @@ import numpy as np
 from . import chip as chips
 from . import core
 from .chip import Chip
+from .explain import deadlock
+from .isa import Engine
 from .isa.errors import Deadlock
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
@@ -108,19 +110,16 @@ def replay(
     names mechanisms to switch off.
     """
     where = Path(path)
-    profile = profile_csv.read(where)
     data = chips.load(chip).what_if(overrides_without(without)).what_if(what_if or {})
+    look = data.reader()
+    profile = profile_csv.read(where, {e: float(look(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine})
     phase, source = (gate_phase_ns, "given") if gate_phase_ns is not None else (profile.gate_phase_ns, profile.gate_source)
     latencies = profile_csv.measured_dma(where, profile) if dma_from_trace else {}
-    options = Options(
-        gate_phase_ns=Fraction(phase or 0), dma_latency_ns={k: Fraction(v) for k, v in latencies.items()}
-    )
+    options = Options(gate_phase_ns=Fraction(phase or 0), dma_latency_ns={k: Fraction(v) for k, v in latencies.items()})
     table, reader = lower(profile.steps, data, options, profile.semaphore_names)
     try:
         timeline = core.run(table)
     except Deadlock as e:
-        from .explain import deadlock
-
         raise deadlock(e, table, profile.steps) from None
     ns = float(1 / data.ticks_per_ns)
     starts = timeline.start[table.start_row] * ns

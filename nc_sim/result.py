@@ -97,7 +97,17 @@ class Result:
         ready, begun = (c[self.table.wait_row] * ns for c in (self.timeline.ready, self.timeline.start))
         start, end = self.timeline.start[self.table.start_row] * ns, self.timeline.finish[self.table.finish_row] * ns
         out = [
-            Executed(k, s.engine.label, s.instruction.opcode, s.line, float(ready[k]), float(start[k]), float(end[k]), float(begun[k] - ready[k]), str(s.instruction))
+            Executed(
+                k,
+                s.engine.label,
+                s.instruction.opcode,
+                s.line,
+                float(ready[k]),
+                float(start[k]),
+                float(end[k]),
+                float(begun[k] - ready[k]),
+                str(s.instruction),
+            )
             for k, s in enumerate(self.steps)
         ]
         return tuple(sorted(out, key=lambda i: (i.start_ns, i.index)))

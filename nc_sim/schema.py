@@ -117,7 +117,11 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "scalar.read_accumulator_ns", "number", "reading the accumulator out"
     yield "scalar.pointer_ns", "number", "added for a [P, 1] scale or bias"
     yield "scalar.table_load_ns", "number", "loading an activation table"
-    yield "scalar.table_sets", "sets", "functions whose tables are resident together; the first set needs no load, a function in no set has its own"
+    yield (
+        "scalar.table_sets",
+        "sets",
+        "functions whose tables are resident together; the first set needs no load, a function in no set has its own",
+    )
 
     yield "vector.gap_ns", "number", "issue gap over streaming"
     yield "vector.pointer_ns", "number", "added to latency and gap for a [P, 1] operand"

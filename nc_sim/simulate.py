@@ -117,9 +117,7 @@ def simulate(
     )  # fmt: skip
 
 
-def run(
-    table: Table, steps: Sequence[Step], probes: Sequence[Probe] = (), progress: Callable[[int, int], None] | None = None
-) -> Timeline:
+def run(table: Table, steps: Sequence[Step], probes: Sequence[Probe] = (), progress: Callable[[int, int], None] | None = None) -> Timeline:
     """Run a table on the SimPy engine; a deadlock is told in the program's words."""
     try:
         return core.run(table, probes, progress=progress)

@@ -11,6 +11,7 @@ from .isa import Engine, Memory, Step
 from .isa.dma import DmaDirect2d
 from .isa.errors import ProgramError, Unsupported
 from .isa.tensor import Matmul
+from .isa.view import MAX_FREE_DIMS
 from .program import Tensor
 
 
@@ -44,15 +45,25 @@ def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
         if v.partition + v.partitions > partitions:
             raise ProgramError("", f"{name} reaches partition {v.partition + v.partitions}", f"at most {partitions}", chip.chip.name)
         if not isinstance(step.instruction, DmaDirect2d):
+            dims = sum(c > 1 for c in v.counts)
+            if dims > MAX_FREE_DIMS:
+                raise ProgramError("", f"{name} has {dims} free dimensions", f"at most {MAX_FREE_DIMS}", "NeuronCore architecture guide")
             grain = quadrant if v.partitions <= quadrant else 2 * quadrant if v.partitions <= 2 * quadrant else partitions
             if v.partition % grain:
-                raise ProgramError("", f"{name} starts at partition {v.partition} with {v.partitions}", f"a multiple of {grain}", "NeuronCore architecture guide")
+                raise ProgramError(
+                    "",
+                    f"{name} starts at partition {v.partition} with {v.partitions}",
+                    f"a multiple of {grain}",
+                    "NeuronCore architecture guide",
+                )
         if step.engine is Engine.GPSIMD and v.memory is Memory.PSUM:
             raise ProgramError("", f"{name} is in PSUM", "SBUF: GpSimd does not reach PSUM", "NeuronCore architecture guide")
         limit = chip("memory.psum_partition_bytes" if v.memory is Memory.PSUM else "memory.sbuf_partition_bytes")
         low, high = (addresses.get(v.tensor, 0) + e for e in v.extent)
         if low < 0 or high > limit:
-            raise ProgramError("", f"{name} reaches bytes {low} to {high} of its partitions", f"0 to {limit} of {v.memory.name}", chip.chip.name)
+            raise ProgramError(
+                "", f"{name} reaches bytes {low} to {high} of its partitions", f"0 to {limit} of {v.memory.name}", chip.chip.name
+            )
 
 
 def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
@@ -62,7 +73,9 @@ def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int
     v, bank = step.instruction.dst, chip("memory.psum_bank_bytes")
     low, high = (addresses.get(v.tensor, 0) + e for e in v.extent)
     if low // bank != (high - 1) // bank:
-        raise ProgramError("", f"dst spans bytes {low} to {high} of PSUM", f"one bank of {bank} bytes per partition", "NeuronCore architecture guide")
+        raise ProgramError(
+            "", f"dst spans bytes {low} to {high} of PSUM", f"one bank of {bank} bytes per partition", "NeuronCore architecture guide"
+        )
 
 
 def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
@@ -71,7 +84,12 @@ def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, in
     for name, v, _ in step.instruction.views:
         limit = chip("memory.psum_max_elements" if v.memory is Memory.PSUM else "memory.sbuf_max_elements")
         if v.elements > limit:
-            raise ProgramError("", f"{name} has {v.elements} elements per partition", f"at most {limit} in {v.memory.name}", "NeuronCore architecture guide")
+            raise ProgramError(
+                "",
+                f"{name} has {v.elements} elements per partition",
+                f"at most {limit} in {v.memory.name}",
+                "NeuronCore architecture guide",
+            )
 
 
 def _initialised(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> None:

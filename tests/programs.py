@@ -30,7 +30,18 @@ class _Builder:
             t = self.fresh(x.dtype.name)
             self.p.dma_copy(dst=t, src=x)
             self.ready.append(t)
-        kinds = [self.elementwise, self.scalar, self.activate, self.reduce, self.copy, self.load, self.store, self.spill, self.product, self.pattern]
+        kinds = [
+            self.elementwise,
+            self.scalar,
+            self.activate,
+            self.reduce,
+            self.copy,
+            self.load,
+            self.store,
+            self.spill,
+            self.product,
+            self.pattern,
+        ]
         for _ in range(draw(st.integers(0, most))):
             draw(st.sampled_from(kinds))()
         self.store()
@@ -126,7 +137,14 @@ class _Builder:
     def way(self) -> dict[str, str]:
         return self.draw(
             st.sampled_from(
-                [{}, {"engine": "sync"}, {"engine": "scalar"}, {"engine": "gpsimd"}, {"dge_mode": "none"}, {"engine": "vector", "dge_mode": "none"}]
+                [
+                    {},
+                    {"engine": "sync"},
+                    {"engine": "scalar"},
+                    {"engine": "gpsimd"},
+                    {"dge_mode": "none"},
+                    {"engine": "vector", "dge_mode": "none"},
+                ]
             )
         )
 
@@ -153,7 +171,9 @@ class _Builder:
         dst = self.fresh("float32")
         self.p.iota(dst=dst, pattern=[[1, self.free]], offset=self.draw(st.integers(-5, 5)), channel_multiplier=2)
         if self.draw(st.booleans()):
-            self.p.affine_select(dst=dst, pattern=[[-1, self.free]], channel_multiplier=1, on_true_tile=dst, on_false_value=0.5, cmp_op="greater_equal")
+            self.p.affine_select(
+                dst=dst, pattern=[[-1, self.free]], channel_multiplier=1, on_true_tile=dst, on_false_value=0.5, cmp_op="greater_equal"
+            )
         self.wrote(dst)
 
 

@@ -93,7 +93,7 @@ def _number(data: Chip, key: str) -> tuple[str, ...]:
 def unit(key: str) -> str:
     """The unit that a key's name ends in; empty for counts, ratios, flags and words."""
     kind = SCHEMA[key].kind
-    if kind not in ("number", "count"):
+    if kind.partition(":")[0] in ("flag", "word", "sets"):
         return kind.partition(":")[0]
     return next((u for ending, u in UNITS if key.endswith(ending)), "")
 

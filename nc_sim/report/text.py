@@ -22,13 +22,18 @@ def summary(result: Result) -> str:
         low, high = s["phase_range_ns"]
         lines.append(f"  gate phase {us(low)} to {us(high)} over {16} phases of the clock gate")
     lines.append(
-        f"  work       {s['instructions']} instructions, {size(s['hbm_read_bytes'])} read, {size(s['hbm_write_bytes'])} written, {s['flops'] / 1e6:.2f} Mflop on the TensorEngine"
+        f"  work       {s['instructions']} instructions, {size(s['hbm_read_bytes'])} read, {size(s['hbm_write_bytes'])} written,"
+        f" {s['flops'] / 1e6:.2f} Mflop on the TensorEngine"
     )
-    rows = [(name, f"{e['instructions']:.0f}", us(e["busy_ns"]), f"{100 * e['busy_ns'] / body:.1f} %" if body else "-") for name, e in s["engines"].items()]
+    rows = [
+        (name, f"{e['instructions']:.0f}", us(e["busy_ns"]), f"{100 * e['busy_ns'] / body:.1f} %" if body else "-")
+        for name, e in s["engines"].items()
+    ]
     lines += table(("engine", "instructions", "busy", "of body"), rows, indent="  ")
     for what in ("what_if", "without", "races", "observed_semaphores"):
         if s[what]:
-            lines.append(f"  {what.replace('_', '-')}: {s[what] if not isinstance(s[what], dict) else ', '.join(f'{k}={v}' for k, v in s[what].items())}")
+            shown = [f"{k}={v}" for k, v in s[what].items()] if isinstance(s[what], dict) else s[what]
+            lines.append(f"  {what.replace('_', ' ')}: {', '.join(shown)}")
     if s["assumed"]:
         lines.append(f"  rests on {len(s['assumed'])} numbers that no source gives for this chip:")
         lines += [f"    {name} ({why})" for name, why in s["assumed"].items()]
@@ -40,8 +45,10 @@ def comparison(replay: Replay) -> str:
     s = replay.summary()
     lines = [
         f"{s['trace']} on {s['chip']}: {s['instructions']} instructions of the kernel body",
-        f"  body         simulated {us(s['total_simulated_ns'])}   measured {us(s['total_measured_ns'])}   {s['total_error_percent']:+.2f} %",
-        f"  start times  median error {s['median_start_error_ns']:.0f} ns ({s['median_start_error_percent']:.2f} % of the body), p95 {s['p95_start_error_ns']:.0f} ns ({s['p95_start_error_percent']:.2f} %)",
+        f"  body         simulated {us(s['total_simulated_ns'])}   measured {us(s['total_measured_ns'])}"
+        f"   {s['total_error_percent']:+.2f} %",
+        f"  start times  median error {s['median_start_error_ns']:.0f} ns ({s['median_start_error_percent']:.2f} % of the body),"
+        f" p95 {s['p95_start_error_ns']:.0f} ns ({s['p95_start_error_percent']:.2f} %)",
         f"  clock gate   phase from {s['gate_phase']}",
         f"  DMA          {'latencies taken from the trace' if s['dma_from_trace'] else 'simulated'}",
     ]
@@ -59,9 +66,14 @@ def comparison(replay: Replay) -> str:
 def chip(data: Chip, prefix: str = "") -> str:
     """Every number of a chip with its provenance."""
     rows = [
-        (key, "-" if n.value is None else value(n.value), n.status, n.source) for key, n in sorted(data.numbers.items()) if key.startswith(prefix)
+        (key, "-" if n.value is None else value(n.value), n.status, n.source)
+        for key, n in sorted(data.numbers.items())
+        if key.startswith(prefix)
     ]
-    lines = [f"{data.name}: {data.core}, {len(data.numbers)} numbers, one tick = {float(1 / data.ticks_per_ns):.6g} ns", *table(("name", "value", "status", "source"), rows)]
+    lines = [
+        f"{data.name}: {data.core}, {len(data.numbers)} numbers, one tick = {float(1 / data.ticks_per_ns):.6g} ns",
+        *table(("name", "value", "status", "source"), rows),
+    ]
     used = {r[3].split(":")[0].split(",")[0] for r in rows}
     return "\n".join([*lines, "", "sources:", *(f"  {code}: {text}" for code, text in data.sources.items() if code in used)])
 

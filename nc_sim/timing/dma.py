@@ -85,10 +85,16 @@ def shares(dma: DmaDirect2d, chip: Reader) -> list[Share]:
         busy = chip(f"{mode}.busy_stall_ratio") if load else Fraction(0)
         out.append(
             Share(
-                engine=k, arrival=max(1, c.ticks(start + k * step)), packets=n, packet=packet, first=stall if n else 0,
-                last=last, load=load, busy_delay=c.ticks(chip(f"{mode}.busy_delay_ns")) if load else 0,
+                engine=k,
+                arrival=max(1, c.ticks(start + k * step)),
+                packets=n,
+                packet=packet,
+                first=stall if n else 0,
+                last=last,
+                load=load,
+                busy_delay=c.ticks(chip(f"{mode}.busy_delay_ns")) if load else 0,
                 busy_stall=int(busy * n * packet + Fraction(1, 2)) if load else 0,
-            )  # fmt: skip
+            )
         )
     return out
 

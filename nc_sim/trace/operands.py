@@ -82,7 +82,7 @@ class Printer:
             return ["setter=0"]
         if isinstance(i, Nop):
             return ["cycle=0"]
-        words = _attributes(i)
+        words = i.attributes().split()
         first = [w for w in words if w.partition("=")[0] not in _LAST]
         last = [w for w in words if w not in first]
         if isinstance(i, Activate):
@@ -247,17 +247,6 @@ def _aligned(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> list
         if n > count:
             second.append((d * count, n // count))
     return None if first or second else out
-
-
-def _attributes(i: Instruction) -> list[str]:
-    """Words of the opcode: what the class prints, else its fields by name."""
-    if type(i).attributes is Instruction.attributes:
-        fields = ((n, k, getattr(i, n)) for n, k in fields_of(type(i)).items())
-        return [f"{n}={k.text(v)}" for n, k, v in fields if not isinstance(v, View)]
-    words = i.attributes().split()
-    if isinstance(i, Matmul) and i.passes == "high":
-        words[0] = "acc_flags=2"  # HIGH adds to what LOW wrote; bit 0, the start, is LOW's (trn2 traces, 36 of 36)
-    return words
 
 
 def _immediate_names(i: Instruction) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import csv
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -68,8 +69,12 @@ class Profile:
     gate_source: str
 
 
-def read(path: Path) -> Profile:
-    """The kernel body of `NAME.instr.csv`; ProgramError names file and line of anything it cannot use."""
+def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profile:
+    """The kernel body of `NAME.instr.csv`; ProgramError names file and line of anything it cannot use.
+
+    `release_ns`, when each engine's queue is released after Sync's, places time zero where Sync has no instruction.
+    """
+    release_ns = release_ns or {}
     rows = list(_rows(path))
     body = [(line, r) for line, r in rows if _in_body(f"{path.name}:{line}", r)]
     if not body:
@@ -81,16 +86,36 @@ def read(path: Path) -> Profile:
         queue.sort(key=lambda x: int(x[1]["pc"]))  # timestamp order is not program order
     names: dict[int, str] = {}
     steps, measured = [], []
+    low: Matmul | None = None
+    loaded: LoadWeights | None = None  # what the array holds: a MATMUL's own text tells neither pass nor transpose
     for engine, line, r in _merged(queues):
-        step, m = _step(f"{path.name}:{line}", engine, r, names)
+        step, m = _step(f"{path.name}:{line}", engine, r, names, loaded)
+        if isinstance(step.instruction, LoadWeights):
+            loaded = step.instruction
+        elif isinstance(step.instruction, Matmul):
+            if step.instruction.passes == "high" and low is not None:  # the sum was started, or not, by its LOW pass
+                step.instruction = attrs.evolve(step.instruction, accumulate=low.accumulate)
+            low = step.instruction if step.instruction.passes == "low" else None
         steps.append(step)
         measured.append(m)
-    origin = next((m.start_ns for s, m in zip(steps, measured, strict=True) if s.engine is Engine.SYNC), None)
-    if origin is None:
-        raise ProgramError(str(path), "no instruction on Sync", "one: its release is time zero")
+    origin = _origin(path, steps, measured, release_ns)
     name = path.name.removesuffix(".csv").removesuffix(".instr")
     phase, source = _gate_phase(path, name, origin, [r for _, r in rows])
     return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source)
+
+
+def _origin(path: Path, steps: list[Step], measured: list[Measured], release_ns: Mapping[Engine, float]) -> int:
+    """The release of Sync: its first instruction, else the first of another engine less that engine's release."""
+    first: dict[Engine, int] = {}
+    for step, m in zip(steps, measured, strict=True):
+        first.setdefault(step.engine, m.start_ns)
+    if Engine.SYNC in first:
+        return first[Engine.SYNC]
+    # Only a start that waited for nothing shows a release; the earliest is the best there is.
+    known = [start - round(release_ns[e]) for e, start in first.items() if e in release_ns]
+    if not known:
+        raise ProgramError(str(path), "no instruction on Sync", "one, or the releases of the other engines: time zero is Sync's release")
+    return max(0, min(known))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -144,27 +169,34 @@ def _merged(queues: Mapping[Engine, list[tuple[int, dict[str, str]]]]) -> Iterat
             del at[engine]
 
 
-def _step(where: str, engine: Engine, row: Mapping[str, str], names: dict[int, str]) -> tuple[Step, Measured]:
+def _step(where: str, engine: Engine, row: Mapping[str, str], names: dict[int, str], loaded: LoadWeights | None) -> tuple[Step, Measured]:
     text, opcode = row["operands"], row["opcode"]
     waits = tuple(Wait(int(s), int(v)) for s, _, v in _WAIT.findall(text))
     updates = tuple(_update(*m) for m in _UPDATE.findall(text))
     if len(_SEMAPHORE.findall(text)) != len(waits) + len(updates):
         raise ProgramError(where, f"semaphore operands in {text!r}", "S[n]>=v, or S[n]++@complete and its kind")
     for s, owner, _ in _WAIT.findall(text):
-        names.setdefault(int(s), f"S[{s}] ({owner})" if owner else f"S[{s}]")
+        _name(names, int(s), owner)
     for s, owner, *_ in _UPDATE.findall(text):
-        names.setdefault(int(s), f"S[{s}] ({owner})" if owner else f"S[{s}]")
+        _name(names, int(s), owner)
     try:
-        instruction = _BUILD[opcode](_Operands(text, row))
+        operands = _Operands(text, row)
+        instruction = _matmul(operands, loaded) if opcode == "MATMUL" else _BUILD[opcode](operands)
         instruction.check()
     except NcSimError as e:
         raise e.at(f"{where} {opcode}") from None
     if isinstance(instruction, DmaDirect2d):
         semaphore, count = (_word(text, w, where) for w in ("semaphore", "sem_increment"))
         updates = (*updates, Update(semaphore, UpdateOp.ADD, count))
-        names.setdefault(semaphore, f"S[{semaphore}]")
+        _name(names, semaphore, "")
     m = Measured(int(row["timestamp_ns"]), int(row["duration_ns"]), opcode, text.strip(), int(row["pc"]))
     return Step(instruction, engine, waits, updates, where), m
+
+
+def _name(names: dict[int, str], semaphore: int, owner: str) -> None:
+    """S[5] (Tensor); a DMA trigger's text tells no owner, a wait for it does."""
+    if owner or semaphore not in names:
+        names[semaphore] = f"S[{semaphore}] ({owner})" if owner else f"S[{semaphore}]"
 
 
 def _update(semaphore: str, _owner: str, op: str, when: str) -> Update:
@@ -237,12 +269,15 @@ def _weights(o: _Operands) -> Instruction:
     return LoadWeights(src=o.view("src"), passes=o.passes(), transpose=o.flag("transpose_mode=ENABLED"))
 
 
-def _matmul(o: _Operands) -> Instruction:
+def _matmul(o: _Operands, loaded: LoadWeights | None = None) -> Instruction:
+    """A product; its pass and whether it transposes are those of the weights in the array."""
+    if loaded is None:
+        raise ProgramError("", "a MATMUL before any LDWEIGHTS", "weights in the array")
     flags = _word(o.text, "acc_flags")
-    src = o.view("src")
-    passes = "single" if src.dtype.name != "float32" or flags == 3 else "high" if flags & 2 else "low"
-    dst = o.view("dst", partitions=o.columns, dtype="fp32")
-    return Matmul(dst=dst, src=src, columns=o.columns, accumulate=not flags & 1, passes=passes)
+    return Matmul(
+        dst=o.view("dst", partitions=o.columns, dtype="fp32"), src=o.view("src"), columns=o.columns,
+        accumulate=not flags & 1, ends=bool(flags & 2), passes=loaded.passes, transpose=loaded.transpose,
+    )  # fmt: skip
 
 
 def _activate(o: _Operands) -> Instruction:
@@ -268,9 +303,7 @@ def _reduce(o: _Operands) -> Instruction:
         raise ProgramError("", f"reduction {o.text!r}", f"op= one of {', '.join(_ALU)} and dim=")
     data = o.view("src")
     rank = len(data.shape)
-    return TensorReduce(
-        dst=o.view("dst"), op=_ALU[m[1]], data=data, axis=tuple(range(rank - len(m[2]), rank)), negate=o.flag("negated=1")
-    )
+    return TensorReduce(dst=o.view("dst"), op=_ALU[m[1]], data=data, axis=tuple(range(rank - len(m[2]), rank)), negate=o.flag("negated=1"))
 
 
 def _tensor_scalar(o: _Operands) -> Instruction:
@@ -318,8 +351,8 @@ def _dma(o: _Operands) -> Instruction:
     views = {}
     for k, side in enumerate(sides):
         memory, tensor, offset = base[side]
-        strides = tuple(d[1 + k] for d in reversed(dims)) + (1,)
-        shape = tuple(d[0] for d in reversed(dims)) + (sizes[0],)
+        strides = (*(d[1 + k] for d in reversed(dims)), 1)
+        shape = (*(d[0] for d in reversed(dims)), sizes[0])
         if memory is Memory.HBM:
             views[side] = View(tensor, memory, DTYPES["uint8"], 0, 0, offset, strides, shape)
         else:
@@ -371,7 +404,7 @@ def _gate_phase(path: Path, name: str, origin: int, rows: list[dict[str, str]]) 
             raise ProgramError(str(listed), "not the expected JSON", "kernels.NAME.ham[].start_ns") from None
     clock = [(int(r["timestamp_ns"]), r["ham_k"]) for r in rows if r.get("ham_k") is not None]
     clock.sort()
-    for (before, a), (after, b) in zip(clock, clock[1:], strict=False):
+    for (before, a), (after, b) in itertools.pairwise(clock):
         if b == "8" and a != "8":
             return (before + after) / 2 - origin, f"clock column: a transition between {before} and {after} ns"
     return None, "nominal: the trace does not tell"
@@ -404,7 +437,11 @@ def measured_dma(path: Path, profile: Profile) -> dict[int, float]:
         kind = "software_dynamic" if engine is Engine.GPSIMD else "hardware_dynamic"
         key = next((k for k in queues if k[0] == kind and len(queues[k]) == 16 * len(mine)), None)
         if key is None:
-            raise ProgramError(str(packets_path), f"no {kind} queue with {16 * len(mine)} semaphore packets", f"one for the {len(mine)} DMAs of {engine.label}")
+            raise ProgramError(
+                str(packets_path),
+                f"no {kind} queue with {16 * len(mine)} semaphore packets",
+                f"one for the {len(mine)} DMAs of {engine.label}",
+            )
         ends: dict[str, list[int]] = collections.defaultdict(list)
         for _, dma_engine, end in sorted(queues.pop(key)):
             ends[dma_engine].append(end)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import REPOSITORY
 
+from conftest import REPOSITORY
 from nc_sim.schema import SCHEMA
 
 SOURCE = "\n".join(p.read_text() for p in (REPOSITORY / "nc_sim").rglob("*.py") if p.name not in ("schema.py", "mechanisms.py"))
 SOURCE += "\n".join(p.read_text() for p in (REPOSITORY / "isa").rglob("*.py"))
 # keys that code builds from parts: f"tensor.{kind}.load_idle_{rate}_ns" reads as a pattern, if enough of it is literal
-FORMATS = {f for f in re.findall(r'f"([^"\n]+)"', SOURCE) if re.search(r"[a-z_]{5}", re.sub(r"\{[^}]*\}", " ", f)) and " " not in re.sub(r"\{[^}]*\}", "", f)}
+FORMATS = {
+    f
+    for f in re.findall(r'f"([^"\n]+)"', SOURCE)
+    if re.search(r"[a-z_]{5}", re.sub(r"\{[^}]*\}", " ", f)) and " " not in re.sub(r"\{[^}]*\}", "", f)
+}
 PATTERNS = [re.compile(re.sub(r"\\\{[^}]*\\\}", r"[a-z0-9_]+(?:\\.[a-z0-9_]+)?", re.escape(f))) for f in FORMATS]
 UNREAD = {
     "memory.hbm_bytes_per_ns",  # roofline terms, not the engine: sixteen DMA engines cannot exceed one stack

@@ -18,10 +18,10 @@ import pytest
 import simpy
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from naive_engine import Outcome, simulate
-from nc_sim.isa.errors import Deadlock, InternalError
 
+from naive_engine import Outcome, simulate
 from nc_sim import core
+from nc_sim.isa.errors import Deadlock, InternalError
 from nc_sim.table import Ints, Op, Role, Rule, Table, Throttle, When
 
 ADD, SUB, SET = Op.ADD, Op.SUB, Op.SET

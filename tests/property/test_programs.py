@@ -12,7 +12,6 @@ import pytest
 import simpy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from programs import inputs, programs
 
 from nc_sim import Program, chip, core, numerics, race, simulate
 from nc_sim.isa import Engine, Memory
@@ -22,6 +21,7 @@ from nc_sim.memory import Memories
 from nc_sim.simulate import Compiled, compile_program
 from nc_sim.table import Role
 from nc_sim.timeline import Timeline
+from programs import inputs, programs
 
 CHIP = chip.load("trn2")
 

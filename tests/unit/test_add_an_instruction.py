@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY
 
+from conftest import REPOSITORY
 from nc_sim import Program, ProgramError, chip, simulate
 from nc_sim.forms import program_from_msgpack, program_from_text, program_to_msgpack, program_to_text
 from nc_sim.isa import REGISTRY, Instruction, fields

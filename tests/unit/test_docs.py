@@ -18,8 +18,8 @@ from typing import Any
 import attrs
 import pytest
 from click.testing import CliRunner
-from conftest import REPOSITORY, TRACES
 
+from conftest import REPOSITORY, TRACES
 from nc_sim import replay
 from nc_sim.__main__ import main
 from nc_sim.isa import REGISTRY

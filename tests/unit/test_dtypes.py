@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from nc_sim.isa import dtypes
 from nc_sim.isa.errors import ProgramError
 
@@ -87,9 +88,7 @@ def test_tfloat32_has_the_8_and_10_bits_of_the_documentation() -> None:
     assert (D["tfloat32"].exponent_bits, D["tfloat32"].mantissa_bits) == (8, 10)
 
 
-@pytest.mark.parametrize(
-    ("printed", "name"), [("fp32", "float32"), ("bfloat16", "bfloat16"), ("fp16", "float16"), ("uint32", "uint32")]
-)
+@pytest.mark.parametrize(("printed", "name"), [("fp32", "float32"), ("bfloat16", "bfloat16"), ("fp16", "float16"), ("uint32", "uint32")])
 def test_trace_names_seen_in_published_profiles_are_printed_and_read(printed: str, name: str) -> None:
     assert D[name].trace_name == printed
     assert dtypes.dtype(printed) is D[name]
@@ -103,11 +102,22 @@ def test_trace_names_and_canonical_names_never_name_two_types() -> None:
 @pytest.mark.parametrize(
     ("of", "name"),
     [
-        ("nl.float32", "float32"), ("nki.language.tfloat32", "tfloat32"), ("np.int8", "int8"), ("bf16", "bfloat16"),
-        ("tf32", "tfloat32"), ("float8e4", "float8_e4m3"), ("float8e5", "float8_e5m2"), ("nl.bool_", "uint8"),
-        (np.float32, "float32"), (np.dtype("uint16"), "uint16"), (np.bool_, "uint8"), (bool, "uint8"),
-        (ml_dtypes.bfloat16, "bfloat16"), (ml_dtypes.float8_e4m3, "float8_e4m3"),
-        (ml_dtypes.float8_e4m3fn, "float8_e4m3fn"), (np.dtype(ml_dtypes.float8_e3m4), "float8_e3m4"),
+        ("nl.float32", "float32"),
+        ("nki.language.tfloat32", "tfloat32"),
+        ("np.int8", "int8"),
+        ("bf16", "bfloat16"),
+        ("tf32", "tfloat32"),
+        ("float8e4", "float8_e4m3"),
+        ("float8e5", "float8_e5m2"),
+        ("nl.bool_", "uint8"),
+        (np.float32, "float32"),
+        (np.dtype("uint16"), "uint16"),
+        (np.bool_, "uint8"),
+        (bool, "uint8"),
+        (ml_dtypes.bfloat16, "bfloat16"),
+        (ml_dtypes.float8_e4m3, "float8_e4m3"),
+        (ml_dtypes.float8_e4m3fn, "float8_e4m3fn"),
+        (np.dtype(ml_dtypes.float8_e3m4), "float8_e3m4"),
     ],
 )
 def test_dtype_accepts(of: Any, name: str) -> None:
@@ -124,8 +134,22 @@ def test_a_dtype_and_its_own_name_find_the_same_row() -> None:
 @pytest.mark.parametrize(
     "of",
     [
-        "", "float64", "nl.", "FLOAT32", "float4_e2m1fn_x4", np.float64, np.int64, int, float, np.dtype(">f4"),
-        object, dict, None, 32, b"float32", ["float32"],
+        "",
+        "float64",
+        "nl.",
+        "FLOAT32",
+        "float4_e2m1fn_x4",
+        np.float64,
+        np.int64,
+        int,
+        float,
+        np.dtype(">f4"),
+        object,
+        dict,
+        None,
+        32,
+        b"float32",
+        ["float32"],
     ],
 )
 def test_dtype_refuses(of: Any) -> None:
@@ -192,9 +216,7 @@ def test_every_value_of_a_small_float_survives_float32_and_back(name: str, maxim
 
 
 @pytest.mark.parametrize(("name", "maximum", "kind"), SMALL_FLOATS)
-def test_halfway_between_neighbours_rounds_to_the_even_one_and_beside_it_to_the_nearer(
-    name: str, maximum: int | None, kind: Any
-) -> None:
+def test_halfway_between_neighbours_rounds_to_the_even_one_and_beside_it_to_the_nearer(name: str, maximum: int | None, kind: Any) -> None:
     table = representable(kind)
     pairs = list(itertools.pairwise(table))
     middle = len(pairs) // 2  # around zero, with the subnormals
@@ -223,9 +245,7 @@ def test_halfway_between_neighbours_rounds_to_the_even_one_and_beside_it_to_the_
         ("float8_e3m4", None, 15.75, 15.5),
     ],
 )
-def test_what_rounds_beyond_the_largest_value_is_infinite(
-    name: str, maximum: int | None, above: float, largest: float
-) -> None:
+def test_what_rounds_beyond_the_largest_value_is_infinite(name: str, maximum: int | None, above: float, largest: float) -> None:
     below = float(np.nextafter(np.float32(above), np.float32(0)))
     out = dtypes.cast(f32(above, -above, below, math.inf, -math.inf), D[name], e4m3_max=maximum)
     assert [float(v) for v in out] == [math.inf, -math.inf, largest, math.inf, -math.inf]
@@ -346,8 +366,7 @@ def test_a_source_type_the_device_lacks_is_refused(source: str) -> None:
     with pytest.raises(ProgramError) as error:
         dtypes.cast(x, D["float32"])
     assert str(error.value) == (
-        f"a cast of {x.dtype.str} to float32; a device type, float64, int64, uint64 or bool "
-        "(nki.api.shared, Supported Data Types)"
+        f"a cast of {x.dtype.str} to float32; a device type, float64, int64, uint64 or bool (nki.api.shared, Supported Data Types)"
     )
 
 

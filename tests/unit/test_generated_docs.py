@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import REPOSITORY
 
+from conftest import REPOSITORY
 from nc_sim import chip
 from nc_sim.chip import UNCERTAIN
 from nc_sim.isa import REGISTRY, fields_of

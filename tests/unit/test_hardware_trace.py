@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -107,6 +107,12 @@ REAL = [
         "S[27] (qGpSimdDynamic)>=16 cycle=0",
     ),
 ]  # fmt: skip
+# what the array holds before a MATMUL, by (fp32, a single pass): a product's own text tells neither pass nor transpose
+WEIGHTS = {
+    (False, True): ("Tensor", "LDWEIGHTS", "", "transpose_mode=DISABLED src=bfloat16@0x37afe[1,0,0][128,1,1] 128*128"),
+    (True, True): ("Tensor", "LDWEIGHTS", "", "fp32_mode=LOW transpose_mode=ENABLED src=fp32@0x379f4[1,0,0][128,1,1] 128*128"),
+    (True, False): ("Tensor", "LDWEIGHTS", "", "fp32_mode=HIGH transpose_mode=DISABLED src=fp32@0x379f4[1,0,0][128,1,1] 128*128"),
+}
 ANCHOR = ("Sync", "NOP", "", "S[0]>=0 cycle=0")  # the reader takes time zero from Sync
 
 
@@ -165,8 +171,9 @@ def psum(offset: int, *counts: int, dtype: str = "float32", partitions: int = 12
 
 @pytest.mark.parametrize("line", REAL, ids=lambda line: f"{line[0]} {line[1]}")
 def test_a_line_of_a_real_trace_comes_back_letter_for_letter(line: tuple[str, str, str, str], tmp_path: Path) -> None:
-    profile = read_rows(tmp_path, [ANCHOR, line])
-    assert row_of(profile.steps[1], Printer({}, profile.semaphore_names)) == line
+    before = [ANCHOR, WEIGHTS[("fp32_mode" in line[3], "acc_flags=3" in line[3])]] if line[1] == "MATMUL" else [ANCHOR]
+    profile = read_rows(tmp_path, [*before, line])
+    assert row_of(profile.steps[-1], Printer({}, profile.semaphore_names)) == line
 
 
 def test_a_whole_trace_comes_back_but_for_what_the_reader_drops(traces: Path) -> None:

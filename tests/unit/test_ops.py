@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from nc_sim.isa import ops
 from nc_sim.isa.errors import ProgramError
 
@@ -87,9 +88,7 @@ def test_no_spelling_and_no_trace_name_is_used_twice(table: dict[str, Any]) -> N
     assert len(traces) == len(set(traces))
 
 
-@pytest.mark.parametrize(
-    ("name", "trace"), [("add", "ADD"), ("multiply", "MULTIPLY"), ("maximum", "MAX"), ("bypass", "BYPASS")]
-)
+@pytest.mark.parametrize(("name", "trace"), [("add", "ADD"), ("multiply", "MULTIPLY"), ("maximum", "MAX"), ("bypass", "BYPASS")])
 def test_trace_names_of_operators_seen_in_profiles(name: str, trace: str) -> None:
     assert ops.ALU_OPS[name].trace_name == trace
 
@@ -102,11 +101,26 @@ def test_trace_name_and_table_of_a_function() -> None:
 @pytest.mark.parametrize(
     ("of", "name"),
     [
-        ("nl.add", "add"), ("nki.language.maximum", "maximum"), ("max", "maximum"), ("np.min", "minimum"),
-        ("np.remainder", "mod"), (np.add, "add"), (np.subtract, "subtract"), (np.multiply, "multiply"),
-        (np.maximum, "maximum"), (np.max, "maximum"), (np.min, "minimum"), (np.sum, "add"), (np.abs, "abs"),
-        (np.invert, "invert"), (np.bitwise_and, "bitwise_and"), (np.right_shift, "right_shift"),
-        (np.greater_equal, "greater_equal"), (np.logical_or, "logical_or"), (np.power, "power"), (np.mod, "mod"),
+        ("nl.add", "add"),
+        ("nki.language.maximum", "maximum"),
+        ("max", "maximum"),
+        ("np.min", "minimum"),
+        ("np.remainder", "mod"),
+        (np.add, "add"),
+        (np.subtract, "subtract"),
+        (np.multiply, "multiply"),
+        (np.maximum, "maximum"),
+        (np.max, "maximum"),
+        (np.min, "minimum"),
+        (np.sum, "add"),
+        (np.abs, "abs"),
+        (np.invert, "invert"),
+        (np.bitwise_and, "bitwise_and"),
+        (np.right_shift, "right_shift"),
+        (np.greater_equal, "greater_equal"),
+        (np.logical_or, "logical_or"),
+        (np.power, "power"),
+        (np.mod, "mod"),
         (np.divide, "divide"),
     ],
 )
@@ -117,8 +131,17 @@ def test_alu_op_accepts(of: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("of", "name"),
     [
-        ("nl.exp", "exp"), ("identity", "copy"), ("ln", "log"), (np.exp, "exp"), (np.log, "log"), (np.sqrt, "sqrt"),
-        (np.square, "square"), (np.tanh, "tanh"), (np.arctan, "arctan"), (np.sign, "sign"), (np.copy, "copy"),
+        ("nl.exp", "exp"),
+        ("identity", "copy"),
+        ("ln", "log"),
+        (np.exp, "exp"),
+        (np.log, "log"),
+        (np.sqrt, "sqrt"),
+        (np.square, "square"),
+        (np.tanh, "tanh"),
+        (np.arctan, "arctan"),
+        (np.sign, "sign"),
+        (np.copy, "copy"),
         (np.abs, "abs"),
     ],
 )
@@ -157,8 +180,7 @@ def test_an_unknown_operator_is_answered_with_near_names_the_legal_ones_and_the_
     with pytest.raises(ProgramError) as error:
         ops.alu_op("multipy")
     assert str(error.value) == (
-        f"ALU operator 'multipy' (near: multiply); one of {', '.join(ops.ALU_OPS)} "
-        "(nki.api.shared, Supported Math Operators)"
+        f"ALU operator 'multipy' (near: multiply); one of {', '.join(ops.ALU_OPS)} (nki.api.shared, Supported Math Operators)"
     )
 
 
@@ -179,12 +201,24 @@ A, B = [3.0, -2.0, 0.5, 0.0], [2.0, 3.0, 0.5, -1.0]
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("add", [5, 1, 1, -1]), ("subtract", [1, -5, 0, 1]), ("multiply", [6, -6, 0.25, 0]),
-        ("maximum", [3, 3, 0.5, 0]), ("minimum", [2, -2, 0.5, -1]), ("equal", [0, 0, 1, 0]),
-        ("not_equal", [1, 1, 0, 1]), ("greater_equal", [1, 0, 1, 1]), ("greater", [1, 0, 0, 1]),
-        ("less_equal", [0, 1, 1, 0]), ("less", [0, 1, 0, 0]), ("logical_and", [1, 1, 1, 0]),
-        ("logical_or", [1, 1, 1, 1]), ("logical_xor", [0, 0, 0, 1]), ("power", [9, -8, math.sqrt(0.5), math.inf]),
-        ("divide", [1.5, -2 / 3, 1, 0]), ("mod", [1, 1, 0, 0]), ("fmod", [1, -2, 0, 0]),
+        ("add", [5, 1, 1, -1]),
+        ("subtract", [1, -5, 0, 1]),
+        ("multiply", [6, -6, 0.25, 0]),
+        ("maximum", [3, 3, 0.5, 0]),
+        ("minimum", [2, -2, 0.5, -1]),
+        ("equal", [0, 0, 1, 0]),
+        ("not_equal", [1, 1, 0, 1]),
+        ("greater_equal", [1, 0, 1, 1]),
+        ("greater", [1, 0, 0, 1]),
+        ("less_equal", [0, 1, 1, 0]),
+        ("less", [0, 1, 0, 0]),
+        ("logical_and", [1, 1, 1, 0]),
+        ("logical_or", [1, 1, 1, 1]),
+        ("logical_xor", [0, 0, 0, 1]),
+        ("power", [9, -8, math.sqrt(0.5), math.inf]),
+        ("divide", [1.5, -2 / 3, 1, 0]),
+        ("mod", [1, 1, 0, 0]),
+        ("fmod", [1, -2, 0, 0]),
     ],
 )
 def test_binary_operator(name: str, expected: list[float]) -> None:
@@ -196,8 +230,12 @@ def test_binary_operator(name: str, expected: list[float]) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("abs", [4, 0.25, 0]), ("square", [16, 0.0625, 0]), ("relu", [0, 0.25, 0]),
-        ("rsqrt", [math.nan, 2, math.inf]), ("reciprocal", [-0.25, 4, math.inf]), ("logical_not", [0, 0, 1]),
+        ("abs", [4, 0.25, 0]),
+        ("square", [16, 0.0625, 0]),
+        ("relu", [0, 0.25, 0]),
+        ("rsqrt", [math.nan, 2, math.inf]),
+        ("reciprocal", [-0.25, 4, math.inf]),
+        ("logical_not", [0, 0, 1]),
         ("bypass", [-4, 0.25, 0]),
     ],
 )
@@ -398,8 +436,15 @@ def test_bitvec_operators_convert_nothing(a: Any, b: Any, found: str) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("add", [2, -2]), ("subtract", [0, -2]), ("multiply", [-6, 0]), ("maximum", [3, 0]), ("minimum", [-2, -2]),
-        ("logical_and", [1, 0]), ("logical_or", [1, 1]), ("logical_xor", [1, 1]), ("abs_max", [3, -2]),
+        ("add", [2, -2]),
+        ("subtract", [0, -2]),
+        ("multiply", [-6, 0]),
+        ("maximum", [3, 0]),
+        ("minimum", [-2, -2]),
+        ("logical_and", [1, 0]),
+        ("logical_or", [1, 1]),
+        ("logical_xor", [1, 1]),
+        ("abs_max", [3, -2]),
         ("abs_min", [1, 0]),
     ],
 )
@@ -537,9 +582,7 @@ def test_function_is_the_float32_nearest_to_the_reference(name: str) -> None:
 
 def test_gelu_with_tanh_agrees_with_its_usual_form_where_that_is_accurate() -> None:
     x = GRID[GRID > -1]
-    assert (
-        ulps(ops.act_fn("gelu_apprx_tanh").function(x), [REFERENCE["gelu_apprx_tanh"](float(v)) for v in x]) <= 0.5001
-    )
+    assert ulps(ops.act_fn("gelu_apprx_tanh").function(x), [REFERENCE["gelu_apprx_tanh"](float(v)) for v in x]) <= 0.5001
     low = GRID[GRID <= -1]
     want = [REFERENCE["gelu_apprx_tanh"](float(v)) for v in low]
     assert np.allclose(ops.act_fn("gelu_apprx_tanh").function(low), want, rtol=0, atol=1e-8)
@@ -574,20 +617,32 @@ def test_erf_is_odd_and_continuous_where_the_two_expansions_meet() -> None:
 @pytest.mark.parametrize(
     ("name", "at_minus_inf", "at_inf"),
     [
-        ("copy", -math.inf, math.inf), ("square", math.inf, math.inf), ("sigmoid", 0, 1), ("relu", 0, math.inf),
-        ("gelu", 0, math.inf), ("gelu_dx", 0, 1), ("gelu_apprx_tanh", 0, math.inf),
-        ("gelu_apprx_sigmoid", 0, math.inf), ("gelu_apprx_sigmoid_dx", 0, 1), ("silu", 0, math.inf),
-        ("silu_dx", 0, 1), ("tanh", -1, 1), ("softplus", 0, math.inf), ("mish", 0, math.inf), ("erf", -1, 1),
-        ("erf_dx", 0, 0), ("exp", 0, math.inf), ("sign", -1, 1), ("abs", math.inf, math.inf),
+        ("copy", -math.inf, math.inf),
+        ("square", math.inf, math.inf),
+        ("sigmoid", 0, 1),
+        ("relu", 0, math.inf),
+        ("gelu", 0, math.inf),
+        ("gelu_dx", 0, 1),
+        ("gelu_apprx_tanh", 0, math.inf),
+        ("gelu_apprx_sigmoid", 0, math.inf),
+        ("gelu_apprx_sigmoid_dx", 0, 1),
+        ("silu", 0, math.inf),
+        ("silu_dx", 0, 1),
+        ("tanh", -1, 1),
+        ("softplus", 0, math.inf),
+        ("mish", 0, math.inf),
+        ("erf", -1, 1),
+        ("erf_dx", 0, 0),
+        ("exp", 0, math.inf),
+        ("sign", -1, 1),
+        ("abs", math.inf, math.inf),
     ],
 )
 def test_functions_valid_at_infinity_take_their_limits_there(name: str, at_minus_inf: float, at_inf: float) -> None:
     fn = ops.act_fn(name)
     assert fn.function(f32(-math.inf, math.inf)).tolist() == [at_minus_inf, at_inf]
     near = fn.function(f32(-3e38, 3e38)).tolist()
-    assert all(
-        value == limit for value, limit in zip(near, (at_minus_inf, at_inf), strict=True) if math.isfinite(limit)
-    )
+    assert all(value == limit for value, limit in zip(near, (at_minus_inf, at_inf), strict=True) if math.isfinite(limit))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -622,9 +677,7 @@ def test_prelu_takes_its_slope_as_a_number_or_per_partition() -> None:
 
 def test_arguments_are_rounded_to_float32_before_the_function() -> None:
     assert ops.act_fn("square").function(i32(2**24 + 1)).tolist() == [2.0**48]
-    assert ops.act_fn("exp").function(np.array([0.5], ml_dtypes.bfloat16)).tolist() == [
-        float(np.float32(math.exp(0.5)))
-    ]
+    assert ops.act_fn("exp").function(np.array([0.5], ml_dtypes.bfloat16)).tolist() == [float(np.float32(math.exp(0.5)))]
     assert ops.act_fn("copy").function(0.1).tolist() == float(np.float32(0.1))
 
 
@@ -640,8 +693,10 @@ def test_functions_keep_the_shape(name: str, shape: tuple[int, ...]) -> None:
     ("name", "inside", "outside"),
     # nki.api.shared, Valid Input Range.
     [
-        ("exp", [-math.inf, 0, math.inf], [math.nan]), ("log", [2.0**-64, 2.0**64], [0, -1, 2.0**-65, 2.0**65]),
-        ("sin", [-3.14, 3.14], [-3.15, 3.15]), ("arctan", [-1.57, 1.57], [-1.58, 1.58]),
+        ("exp", [-math.inf, 0, math.inf], [math.nan]),
+        ("log", [2.0**-64, 2.0**64], [0, -1, 2.0**-65, 2.0**65]),
+        ("sin", [-3.14, 3.14], [-3.15, 3.15]),
+        ("arctan", [-1.57, 1.57], [-1.58, 1.58]),
         ("sqrt", [2.0**-116, 2.0**118], [0, 2.0**-117, 2.0**119]),
         ("rsqrt", [2.0**-87, 2.0**97], [0, 2.0**-88, 2.0**98]),
         ("reciprocal", [2.0**-42, -(2.0**-42), 2.0**42, -(2.0**42)], [0, 2.0**-43, -(2.0**43)]),

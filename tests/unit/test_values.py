@@ -16,7 +16,9 @@ SIZES = (1, 127, 128, 511, 512, 513)
 NUMPY = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "int32": np.int32, "uint8": np.uint8}
 
 
-def run(build: Callable[[Program, View, View], None], x: np.ndarray, out: tuple[tuple[int, ...], str], dtype: str = "float32") -> np.ndarray:
+def run(
+    build: Callable[[Program, View, View], None], x: np.ndarray, out: tuple[tuple[int, ...], str], dtype: str = "float32"
+) -> np.ndarray:
     """x loaded to SBUF, `build` fills the result tile, which is stored and returned."""
     p = Program("case")
     source, target = p.input("x", x.shape, dtype), p.output("y", *out)

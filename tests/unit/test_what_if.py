@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nc_sim import ChipError, NcSimError, Program, chip, simulate
+from nc_sim import ChipError, Program, ProgramError, Unimplemented, Unsupported, chip, simulate
 from nc_sim.lower import lower
 from nc_sim.mechanisms import MECHANISMS, without
 from nc_sim.schema import SCHEMA
@@ -102,7 +103,13 @@ def fingerprint(what_if: dict[str, Any]) -> Any:
     columns = [getattr(table, name) for name in type(table).__slots__ if name != "__weakref__"]
     fixed = [data.reader()(f"program.{k}_ns") for k in ("prologue", "epilogue", "benchmark")]
     roof = data.reader()("memory.hbm_bytes_per_ns")
-    return [c.tobytes() if isinstance(c, np.ndarray) else c for c in columns], fixed, roof, reader("types.e4m3_max"), sorted(compiled.addresses.items())
+    return (
+        [c.tobytes() if isinstance(c, np.ndarray) else c for c in columns],
+        fixed,
+        roof,
+        reader("types.e4m3_max"),
+        sorted(compiled.addresses.items()),
+    )
 
 
 PLAIN = fingerprint({})
@@ -117,20 +124,32 @@ def other(key: str) -> Any:
         return [[], ["exp", "rsqrt"]]
     if entry.kind.startswith("word:"):
         return next(w for w in entry.kind.removeprefix("word:").split("|") if w != number)
-    special = {"types.e4m3_max": 448, "tensor.fp32_onezero_passes": 2, "dma.small_row_bytes": 100, "memory.partitions": 64, "dma.max_row_bytes": 8192, "tensor.gate.ratio": Fraction(1, 3), "tensor.activity_throttle": 1.69}
+    special = {
+        "types.e4m3_max": 448,
+        "tensor.fp32_onezero_passes": 2,
+        "dma.small_row_bytes": 100,
+        "memory.partitions": 64,
+        "dma.max_row_bytes": 8192,
+        "tensor.gate.ratio": Fraction(1, 3),
+        "tensor.activity_throttle": 1.69,
+    }
     special |= {f"sequencer.{e}.queue_depth": 1 for e in ("tensor", "vector", "scalar", "gpsimd")}
     special |= {"memory.sbuf_partition_bytes": 212000, "memory.psum_partition_bytes": 4096, "memory.sbuf_reserved_low_bytes": 16388}
-    special |= {"memory.sbuf_max_elements": 100, "memory.psum_max_elements": 100, "memory.hbm_bytes": 1000, "memory.partition_quadrant": 48, "memory.psum_bank_bytes": 1024}
+    special |= {
+        "memory.sbuf_max_elements": 100,
+        "memory.psum_max_elements": 100,
+        "memory.hbm_bytes": 1000,
+        "memory.partition_quadrant": 48,
+        "memory.psum_bank_bytes": 1024,
+    }
     return special.get(key, number * 2 + 7)
 
 
 @pytest.mark.parametrize("key", sorted(SCHEMA))
 def test_every_chip_number_changes_a_run_or_is_refused(key: str) -> None:
-    try:
+    changed: Any = "refused"
+    with contextlib.suppress(ProgramError, Unsupported, Unimplemented):  # but not ChipError: the value is a legal one
         changed = fingerprint({key: other(key)})
-    except NcSimError as e:
-        assert not isinstance(e, ChipError), e
-        return
     assert changed != PLAIN
 
 
@@ -152,7 +171,7 @@ def test_every_mechanism_changes_time_when_switched_off(name: str) -> None:
         ("vector.gap_ns", "fast", "what-if vector.gap_ns: 'fast'; a number of at least 0"),
         ("vector.gap_ns", "1/0", "what-if vector.gap_ns: '1/0'; a number of at least 0"),
         ("vector.gap_ns", float("nan"), "what-if vector.gap_ns: nan; a number of at least 0"),
-        ("dma.engines", 1.5, "what-if dma.engines: 1.5; a whole number"),
+        ("dma.engines", 1.5, "what-if dma.engines: 1.5; a whole number of at least 1"),
         ("tensor.transpose_mode", "maybe", "what-if tensor.transpose_mode: 'maybe'; true or false"),
         ("tensor.gate.kind", "token", "what-if tensor.gate.kind: 'token'; one of windows, none"),
     ],
