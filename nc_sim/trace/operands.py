@@ -20,7 +20,7 @@ from ..isa.dma import DmaDirect2d
 from ..isa.fields import Maybe, Scalar
 from ..isa.scalar import Activate
 from ..isa.tensor import LoadWeights, Matmul
-from .profile_csv import PARTITION_STRIDE, PSUM_BASE, SBUF_APERTURE
+from .profile_operands import PARTITION_STRIDE, PSUM_BASE, SBUF_APERTURE
 
 if TYPE_CHECKING:
     from ..simulate import Compiled

@@ -11,38 +11,26 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
 
-from ..isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When
-from ..isa.control import EventSemaphore, Nop
+from ..isa import Engine, Step, Update, UpdateOp, Wait, When
 from ..isa.dma import DmaDirect2d
 from ..isa.errors import NcSimError, ProgramError, Unimplemented
-from ..isa.ops import ACT_FNS, ALU_OPS
-from ..isa.scalar import Activate, TableLoad
 from ..isa.tensor import LoadWeights, Matmul
-from ..isa.vector import Reciprocal, TensorCopy, TensorReduce, TensorScalar
+from .profile_operands import BUILD, ENGINES, Operands, matmul, word
 
-ENGINES = {"TensorMatrix": Engine.TENSOR, **{e.label: e for e in Engine}}
-PSUM_BASE = 0x2000000
-PARTITION_STRIDE = 0x40000
-SBUF_APERTURE = 0x802000000000
 RUNTIME = {
     "SET_ORDERING_MODE", "EVENT_SEMAPHORE", "EVENT_SEMAPHORE_RANGE_CLEAR", "NOTIFY", "COMPARE_BRANCH", "DRAIN", "WRITE",
     "NOP", "TENSOR_LOAD", "TENSOR_STORE", "MODIFY_POOL_CONFIG", "MOVE", "ALU_OP",
 }  # fmt: skip
 COLUMNS = ("timestamp_ns", "duration_ns", "engine", "opcode", "operands", "pc")
 
-_TYPES = {t.trace_name: t for t in DTYPES.values()}
-_ALU = {op.trace_name: name for name, op in ALU_OPS.items()}
-_ACT = {fn.trace_name: name for name, fn in ACT_FNS.items()}
-_OPERAND = re.compile(r"(?<![\w])(\w+)=(?:(\w+)@)?0x([0-9a-f]+)(?:\[([-\d,]+)\]\[([\d,]+)\])?(?=\s|$)")
 _WAIT = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?>=(\d+)")
 _UPDATE = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?(\+\+|--|\+=\d+|-=\d+|=\d+)@(complete|read)")
 _SEMAPHORE = re.compile(r"(?<!\$)S\[(\d+)\]")
-_SHAPE = re.compile(r"(?<![\w*])(\d+)\*(\d+)(?![\w*])")
 
 
 @attrs.frozen
@@ -147,14 +135,14 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _in_body(where: str, row: Mapping[str, str]) -> bool:
     opcode = row["opcode"]
-    if opcode in _BUILD and opcode not in RUNTIME:
+    if opcode in BUILD and opcode not in RUNTIME:
         return True
     uses = _SEMAPHORE.search(row["operands"]) is not None
     if opcode in ("EVENT_SEMAPHORE", "NOP"):
         return uses
     if opcode in RUNTIME:
         return False
-    raise Unimplemented(where, f"opcode {opcode}", f"one of {', '.join(sorted({*_BUILD, *RUNTIME}))}")
+    raise Unimplemented(where, f"opcode {opcode}", f"one of {', '.join(sorted({*BUILD, *RUNTIME}))}")
 
 
 def _merged(queues: Mapping[Engine, list[tuple[int, dict[str, str]]]]) -> Iterator[tuple[Engine, int, dict[str, str]]]:
@@ -180,13 +168,13 @@ def _step(where: str, engine: Engine, row: Mapping[str, str], names: dict[int, s
     for s, owner, *_ in _UPDATE.findall(text):
         _name(names, int(s), owner)
     try:
-        operands = _Operands(text, row)
-        instruction = _matmul(operands, loaded) if opcode == "MATMUL" else _BUILD[opcode](operands)
+        operands = Operands(text, row)
+        instruction = matmul(operands, loaded) if opcode == "MATMUL" else BUILD[opcode](operands)
         instruction.check()
     except NcSimError as e:
         raise e.at(f"{where} {opcode}") from None
     if isinstance(instruction, DmaDirect2d):
-        semaphore, count = (_word(text, w, where) for w in ("semaphore", "sem_increment"))
+        semaphore, count = (word(text, w, where) for w in ("semaphore", "sem_increment"))
         updates = (*updates, Update(semaphore, UpdateOp.ADD, count))
         _name(names, semaphore, "")
     m = Measured(int(row["timestamp_ns"]), int(row["duration_ns"]), opcode, text.strip(), int(row["pc"]))
@@ -207,186 +195,6 @@ def _update(semaphore: str, _owner: str, op: str, when: str) -> Update:
     elif op[0] == "=":
         value = int(op[1:])
     return Update(int(semaphore), kind, value, When.READ if when == "read" else When.COMPLETE)
-
-
-def _word(text: str, name: str, where: str = "") -> int:
-    m = re.search(rf"(?<!\w){name}=(0x[0-9a-f]+|-?\d+)", text)
-    if m is None:
-        raise ProgramError(where, f"no {name}= in {text!r}", "a DMA trigger's operands")
-    return int(m[1], 0)
-
-
-class _Operands:
-    """The operand text of one row, by name."""
-
-    def __init__(self, text: str, row: Mapping[str, str]) -> None:
-        self.text, self.row = text, row
-        self.found = {m[1]: m for m in _OPERAND.finditer(text)}
-        channels = re.search(r"channels=(\d+)", text)
-        shape = _SHAPE.search(text)
-        self.channels = int(channels[1]) if channels else int(shape[1]) if shape else 0
-        self.columns = int(shape[2]) if shape else 0
-
-    def view(self, name: str, partitions: int = 0, dtype: str = "") -> View:
-        """A tensor operand dtype@0xADDRESS[strides][counts], innermost dimension first in the text."""
-        m = self.found.get(name)
-        if m is None:
-            raise ProgramError("", f"no operand {name} in {self.text!r}", f"{name}=dtype@0xADDRESS[strides][counts]")
-        kind = m[2] or dtype
-        if kind not in _TYPES:
-            raise ProgramError("", f"element type {kind!r} of {name}", f"one of {', '.join(_TYPES)}")
-        strides, counts = (tuple(int(x) for x in reversed(g.split(","))) if g else () for g in (m[4], m[5]))
-        if len(strides) != len(counts):
-            raise ProgramError("", f"{name} has {len(strides)} strides and {len(counts)} counts", "as many of each")
-        address = int(m[3], 16)
-        memory = Memory.PSUM if address >= PSUM_BASE else Memory.SBUF
-        partition, offset = divmod(address - (PSUM_BASE if memory is Memory.PSUM else 0), PARTITION_STRIDE)
-        return View("", memory, _TYPES[kind], partition, partitions or self.channels, offset, strides, counts)
-
-    def flag(self, word: str) -> bool:
-        return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.text) is not None
-
-    def passes(self) -> str:
-        """LOW and HIGH of an fp32 product; a transpose takes one pass though it says LOW."""
-        if self.flag("fp32_mode=HIGH"):
-            return "high"
-        return "low" if self.flag("fp32_mode=LOW") and not self.flag("transpose_mode=ENABLED") else "single"
-
-    def immediate(self, position: int) -> View | float | None:
-        """imm=A,B with imm_src=PTR,INSTRUCTION: a [P, 1] vector by address, or a number."""
-        kinds = re.search(r"imm_src=(\w+),(\w+)", self.text)
-        values = re.search(r"(?<!\w)imm=([^\s,]+),([^\s,]+)", self.text)
-        if kinds is None or values is None:
-            raise ProgramError("", f"no imm and imm_src in {self.text!r}", "imm=A,B imm_src=KIND,KIND")
-        kind, value = kinds[position + 1], values[position + 1]
-        if kind != "PTR":
-            return float(int(value, 16)) if value.startswith("0x") else float(value)
-        partition, offset = divmod(int(value, 16), PARTITION_STRIDE)
-        return View("", Memory.SBUF, _TYPES["fp32"], partition, self.channels, offset, (1,), (1,))
-
-
-def _weights(o: _Operands) -> Instruction:
-    return LoadWeights(src=o.view("src"), passes=o.passes(), transpose=o.flag("transpose_mode=ENABLED"))
-
-
-def _matmul(o: _Operands, loaded: LoadWeights | None = None) -> Instruction:
-    """A product; its pass and whether it transposes are those of the weights in the array."""
-    if loaded is None:
-        raise ProgramError("", "a MATMUL before any LDWEIGHTS", "weights in the array")
-    flags = _word(o.text, "acc_flags")
-    return Matmul(
-        dst=o.view("dst", partitions=o.columns, dtype="fp32"), src=o.view("src"), columns=o.columns,
-        accumulate=not flags & 1, ends=bool(flags & 2), passes=loaded.passes, transpose=loaded.transpose,
-    )  # fmt: skip
-
-
-def _activate(o: _Operands) -> Instruction:
-    function = o.row.get("fn") or ""
-    if function not in _ACT:
-        raise ProgramError("", f"activation function {function!r}", f"one of {', '.join(_ACT)}")
-    m = o.found.get("bias_ptr")
-    bias = None
-    if m is not None:
-        partition, offset = divmod(int(m[3], 16), PARTITION_STRIDE)
-        bias = View("", Memory.SBUF, _TYPES[m[2] or "fp32"], partition, o.channels, offset, (1,), (1,))
-    scale = re.search(r"(?<!\w)scale=([-+.\deE]+)", o.text)
-    return Activate(dst=o.view("dst"), op=_ACT[function], data=o.view("src"), bias=bias, scale=float(scale[1]) if scale else 1.0)
-
-
-def _copy(o: _Operands) -> Instruction:
-    return TensorCopy(dst=o.view("dst"), src=o.view("src"))
-
-
-def _reduce(o: _Operands) -> Instruction:
-    m = re.search(r"op=(\w+) dim=([XYZW]+)", o.text)
-    if m is None or m[1] not in _ALU:
-        raise ProgramError("", f"reduction {o.text!r}", f"op= one of {', '.join(_ALU)} and dim=")
-    data = o.view("src")
-    rank = len(data.shape)
-    return TensorReduce(dst=o.view("dst"), op=_ALU[m[1]], data=data, axis=tuple(range(rank - len(m[2]), rank)), negate=o.flag("negated=1"))
-
-
-def _tensor_scalar(o: _Operands) -> Instruction:
-    m = re.search(r"ops=(\w+),(\w+)", o.text)
-    if m is None or any(name not in _ALU for name in m.groups() if name != "BYPASS"):
-        raise ProgramError("", f"operators {o.text!r}", f"ops= of {', '.join(_ALU)}")
-    second = m[2] != "BYPASS"
-    return TensorScalar(
-        dst=o.view("dst"), data=o.view("src"), op0=_ALU[m[1]], operand0=o.immediate(0),
-        op1=_ALU[m[2]] if second else None, operand1=o.immediate(1) if second else None,
-    )  # fmt: skip
-
-
-def _reciprocal(o: _Operands) -> Instruction:
-    return Reciprocal(dst=o.view("dst"), data=o.view("src"))
-
-
-def _table_load(o: _Operands) -> Instruction:
-    return TableLoad(function="copy")  # a trace names a table number only; the cost is the same for all
-
-
-def _dma(o: _Operands) -> Instruction:
-    """src_pattern=[strides][counts] in bytes, innermost first, of elements of src_elem_size bytes."""
-    sides = {}
-    for side in ("src", "dst"):
-        m = re.search(rf"{side}_pattern=\[([-\d,]+)\]\[([\d,]+)\]", o.text)
-        if m is None:
-            raise ProgramError("", f"no {side}_pattern in {o.text!r}", f"{side}_pattern=[strides][counts]")
-        sides[side] = [tuple(int(x) for x in g.split(",")) for g in m.groups()]
-    sizes = [_word(o.text, f"{side}_elem_size") for side in ("src", "dst")]
-    counts = sides["src"][1]
-    if counts != sides["dst"][1] or sizes[0] != sizes[1]:
-        raise Unimplemented("", f"patterns {counts} and {sides['dst'][1]}, elements of {sizes} bytes", "the same on both sides")
-    dims = list(zip(counts, sides["src"][0], sides["dst"][0], strict=True))
-    base = {side: _address(o, side) for side in sides}
-    on_chip = next((k for k, side in enumerate(sides) if base[side][0] is Memory.SBUF), None)
-    partitions = 1
-    if on_chip is not None:
-        at = next((k for k, d in enumerate(dims) if d[1 + on_chip] == PARTITION_STRIDE), None)
-        if at is None:
-            dims.append((1, PARTITION_STRIDE, PARTITION_STRIDE))
-            at = len(dims) - 1
-        dims.append(dims.pop(at))  # the partition outermost
-        partitions = dims[-1][0]
-    views = {}
-    for k, side in enumerate(sides):
-        memory, tensor, offset = base[side]
-        strides = (*(d[1 + k] for d in reversed(dims)), 1)
-        shape = (*(d[0] for d in reversed(dims)), sizes[0])
-        if memory is Memory.HBM:
-            views[side] = View(tensor, memory, DTYPES["uint8"], 0, 0, offset, strides, shape)
-        else:
-            partition, inside = divmod(offset, PARTITION_STRIDE)
-            views[side] = View("", memory, DTYPES["uint8"], partition, partitions, inside, strides[1:], shape[1:])
-    engine = ENGINES[o.row["engine"]]
-    generation = "software" if engine is Engine.GPSIMD else "hardware"
-    return DmaDirect2d(dst=views["dst"], src=views["src"], generation=generation, row=sizes[0])
-
-
-def _address(o: _Operands, side: str) -> tuple[Memory, str, int]:
-    m = re.search(rf"{side}_addr_imm=0x([0-9a-f]+)", o.text)
-    if m is not None:
-        address = int(m[1], 16)
-        if address & ~0xFFFFFFFFF == SBUF_APERTURE:
-            return Memory.SBUF, "", address - SBUF_APERTURE
-        return Memory.HBM, "", address
-    return Memory.HBM, f"table{_word(o.text, f'{side}_table_index')}", _word(o.text, f"{side}_table_offset_imm")
-
-
-_BUILD: dict[str, Callable[[_Operands], Instruction]] = {
-    "LDWEIGHTS": _weights,
-    "MATMUL": _matmul,
-    "ACTIVATE": _activate,
-    "ACT_TABLE_LOAD": _table_load,
-    "COPY": _copy,
-    "CAST": _copy,
-    "TENSOR_REDUCE": _reduce,
-    "TENSOR_SCALAR": _tensor_scalar,
-    "RECIPROCAL": _reciprocal,
-    "DMA_DIRECT2D": _dma,
-    "EVENT_SEMAPHORE": lambda _: EventSemaphore(),
-    "NOP": lambda _: Nop(),
-}
 
 
 # ---- the clock gate's phase, and measured DMA completions

@@ -180,7 +180,7 @@ VIEW = "memory:tensor+0xOFFSET:dtype[strides][counts]@first:last"
         ("dst", "sbuf:a+0x0:float33[1][512]@0:128", f"dst: view 'sbuf:a+0x0:float33[1][512]@0:128'; {VIEW}"),
         ("dst", "hbm:a+0x0:float32[1][512]@0:128", f"dst: view 'hbm:a+0x0:float32[1][512]@0:128'; {VIEW}"),
         ("dst", "sbuf:a+0x0:float32[512,1][512]@0:128", "dst: 2 strides and 1 counts; one stride for each count"),
-        ("dst", "sbuf:a+0x0:float32[1-][512]@0:128", "dst: view 'sbuf:a+0x0:float32[1-][512]@0:128'; memory:tensor+0xOFFSET:dtype[strides][counts]@first:last"),
+        ("dst", "sbuf:a+0x0:float32[1-][512]@0:128", "dst: view 'sbuf:a+0x0:float32[1-][512]@0:128'; memory:tensor+0xOFFSET:dtype"),
         ("dst", "sbuf:a+0x0:float32[1][512]@9:3", "dst: partitions 9 to 3; the first up to the last; none in HBM"),
         ("dst", f"sbuf:a+0x0:float32[1][{2**70}]@0:128", "dst: a number of 71 bits; whole numbers of at most 63 bits and a sign"),
         ("op0", "plus", "op0: ALU operator 'plus'; one of "),

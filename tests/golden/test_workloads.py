@@ -1,0 +1,57 @@
+"""Every workload agrees with its own reference, and its times are as reviewed.
+
+`python tests/golden/test_workloads.py` writes the times anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nc_sim import simulate, workloads
+
+GOLDEN = Path(__file__).parent / "workloads_trn2.txt"
+SIZES: dict[str, list[dict[str, Any]]] = {
+    "rmsnorm": [{}, {"rows": 1, "cols": 1}, {"rows": 127}, {"rows": 129, "cols": 513}, {"rows": 4, "cols": 512, "dtype": "float32"}],
+    "softmax": [{}, {"rows": 1, "cols": 1}, {"rows": 129, "cols": 511}],
+    "matmul": [{}, {"k": 1, "m": 1, "n": 1}, {"k": 129, "m": 127, "n": 513}, {"dtype": "float32"}],
+    "attention": [{}, {"s": 128, "d": 64}, {"s": 257, "d": 128}],
+    "pipeline": [{}, {"tiles": 1, "width": 1}],
+}
+CASES = [(name, size) for name, sizes in SIZES.items() for size in sizes]
+
+
+def line(name: str, size: dict[str, Any]) -> str:
+    """Instructions, length of the body, and a digest of every start and finish."""
+    r = simulate(workloads.load(name).build(**size), values=False)
+    digest = hashlib.sha256(r.timeline.start.tobytes() + r.timeline.finish.tobytes()).hexdigest()[:16]
+    words = " ".join(f"{k}={v}" for k, v in size.items())
+    return f"{name} {words}: {len(r.steps)} instructions, {r.duration_ns:.3f} ns, {digest}".replace(" :", ":")
+
+
+def test_the_sizes_cover_every_workload() -> None:
+    assert set(SIZES) == set(workloads.NAMES)
+
+
+@pytest.mark.parametrize(("name", "size"), CASES)
+def test_a_workload_agrees_with_its_reference(name: str, size: dict[str, Any]) -> None:
+    module = workloads.load(name)
+    program = module.build(**size)
+    given = module.inputs(program)
+    outputs = simulate(program, inputs=given).outputs
+    for output, wanted in module.reference(given).items():
+        error = np.abs(outputs[output].astype(np.float64) - wanted) / np.maximum(np.abs(wanted), 1)
+        assert error.max() <= module.TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "size"), CASES)
+def test_a_workload_takes_the_reviewed_time(name: str, size: dict[str, Any]) -> None:
+    assert line(name, size) in GOLDEN.read_text().splitlines()
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text("".join(line(*case) + "\n" for case in CASES))
