@@ -28,7 +28,7 @@ def build(s: int = 512, d: int = 128) -> Program:
     values = []
     for first in range(0, s, ROWS):
         values.append(p.sbuf((min(ROWS, s - first), d), "float32"))
-        p.dma_copy(dst=values[-1], src=v[first : first + ROWS])
+        p.dma_copy(dst=values[-1], src=v[first : min(first + ROWS, s)])
     for first in range(0, s, ROWS):
         n = min(ROWS, s - first)
         scores = p.psum((n, s), "float32")
