@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -80,6 +80,8 @@ class DmaCopy(Instruction):
     `dge_mode` chooses who makes the descriptors; "unknown" lets nc-sim choose as the compiler does (lowering rule B6):
     kernel inputs and outputs by software on GpSimd, the rest by hardware: loads on Sync, stores on Scalar.
     """
+
+    only: ClassVar[Mapping[str, Any]] = {"priority": None, "oob_mode": "error"}
 
     dst: View = of(WRITE)
     src: View = of(READ)

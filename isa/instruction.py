@@ -81,6 +81,7 @@ class Instruction:
     engines: ClassVar[tuple[Engine, ...]]  # where it may run; the first is the default
     source: ClassVar[str]
     machine: ClassVar[bool] = True  # False: a call that `expand` must turn into machine instructions
+    only: ClassVar[Mapping[str, Any]] = {}  # keywords of nki.isa that are taken with this value and refused with another
 
     @property
     def opcode(self) -> str:

@@ -7,7 +7,7 @@ LOW and HIGH (trn2 traces, lowering rule B3). The product is computed once, on t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -115,6 +115,8 @@ class NcMatmul(Instruction):
     `accumulate=None`: the first write to the destination overwrites, later ones accumulate. The `onezero` flags say
     that an operand holds only 0 and 1, which saves fp32 a pass.
     """
+
+    only: ClassVar[Mapping[str, Any]] = {"tile_position": (), "tile_size": ()}
 
     dst: View = of(WRITE)
     stationary: View = of(READ)

@@ -189,6 +189,7 @@ class TensorReduce(_Elementwise):
     data: View = of(READ)
     axis: tuple[int, ...] = of(Axes())
     negate: bool = of(Flag(), default=False)
+    keepdims: bool = of(Flag(), default=False)  # the reduced axes stay in dst with size 1
 
     def check(self) -> None:
         self.on_chip()
@@ -211,6 +212,9 @@ class TensorReduce(_Elementwise):
             f"dst has {self.dst.elements} elements per partition",
             f"{kept} remain after reducing axes {list(axes)}",
         )
+        if self.keepdims:
+            shape = [1 if k in axes else n for k, n in enumerate(self.data.shape)]
+            self.require(list(self.dst.shape) == shape, f"dst is {list(self.dst.shape)} with keepdims", f"{shape}")
         self.require(not (self.negate and op.bitvec), f"negate with {self.op}", "an arithmetic operator")
         integers_for_bits(self, self.op, self.dst, self.data)
 

@@ -14,7 +14,7 @@ import numpy as np
 from .isa import REGISTRY, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of, whole
 from .isa import dtype as as_dtype
 from .isa.dtypes import DType, storage
-from .isa.errors import NcSimError, ProgramError
+from .isa.errors import NcSimError, ProgramError, Unimplemented
 from .isa.lines import user_line
 
 NAME = re.compile(r"[A-Za-z_][\w.$-]*")
@@ -209,6 +209,9 @@ class Program:
         where = f"{line} {shown.name.lower()}[{self._positions[shown]}] {cls.mnemonic}".strip()
         fields.pop("name", None)  # nki.isa's label of an instruction; lines serve here
         fields.update(_positional(where, names, operands, fields))
+        for given, only in cls.only.items():
+            if given in fields and getattr(value := fields.pop(given), "name", value) != only:
+                raise Unimplemented(where, f"{given}={value!r}", f"only {only!r} is modelled so far", cls.source)
         for given in fields:
             if given not in names:
                 near = difflib.get_close_matches(given, [*names, "engine", "wait", "update"], 1)

@@ -210,11 +210,11 @@ def _gate_phase(path: Path, name: str, origin: int, rows: list[dict[str, str]]) 
                 return float(windows[0]["start_ns"]) - origin, f"{listed.name}: first gate transition"
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ProgramError(str(listed), "not the expected JSON", "kernels.NAME.ham[].start_ns") from None
-    clock = [(int(r["timestamp_ns"]), r["ham_k"]) for r in rows if r.get("ham_k") is not None]
-    clock.sort()
-    for (before, a), (after, b) in itertools.pairwise(clock):
-        if b == "8" and a != "8":
-            return (before + after) / 2 - origin, f"clock column: a transition between {before} and {after} ns"
+    clock = sorted((int(r["timestamp_ns"]), r["ham_k"]) for r in rows if r.get("ham_k") is not None)
+    changes = [(after - before, before, after) for (before, a), (after, b) in itertools.pairwise(clock) if (a == "8") != (b == "8")]
+    if changes:  # every change is at an edge of the same free-running windows: the narrowest bracket says most
+        _, before, after = min(changes)
+        return (before + after) / 2 - origin, f"clock column: a transition between {before} and {after} ns"
     return None, "nominal: the trace does not tell"
 
 

@@ -256,6 +256,6 @@ def test_exchanged_words_of_text_give_a_program_error_or_a_program(p: Program, d
 
 
 @RANDOM
-@given(st.text(max_size=200))
+@given(st.text(max_size=200).filter(lambda text: "program" not in text))  # a header alone is a program
 def test_random_text_is_a_program_error(text: str) -> None:
     assert accepted(forms.program_from_text, text) is None

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nc_sim import Program, simulate
+from nc_sim import Program, ProgramError, Unimplemented, simulate
 from nc_sim.isa import View
 
 SIZES = (1, 127, 128, 511, 512, 513)
@@ -300,3 +300,22 @@ def test_tf32_keeps_ten_bits_of_the_mantissa() -> None:
     x = np.array([[1 + 2**-10, 1 + 2**-11, 1 + 2**-11 + 2**-12, 1 + 3 * 2**-11]], np.float32)
     got = run(lambda p, t, r: p.tensor_copy(dst=r, src=t), x, ((1, 4), "tfloat32"))
     assert got.tolist() == [[1 + 2**-10, 1, 1 + 2**-10, 1 + 2 * 2**-10]]
+
+
+def test_keywords_of_nki_that_are_not_modelled_are_taken_with_their_default_only() -> None:
+    p = Program("keywords")
+    x, t = p.input("x", (4, 4), "float32"), p.sbuf((4, 4), "float32")
+    p.dma_copy(dst=t, src=x, oob_mode="error", priority=None, name="load")
+    with pytest.raises(Unimplemented, match=r"gpsimd\[1\] dma_copy: oob_mode='skip'; only 'error' is modelled so far"):
+        p.dma_copy(dst=t, src=x, oob_mode="skip")
+    with pytest.raises(Unimplemented, match=r"tile_size=\(32, 32\); only \(\) is modelled so far"):
+        p.nc_matmul(dst=p.psum((4, 4)), stationary=t, moving=t, tile_position=(), tile_size=(32, 32))
+
+
+def test_keepdims_asks_for_a_destination_that_keeps_the_axes() -> None:
+    p = Program("keepdims")
+    t, r = p.sbuf((4, 6), "float32"), p.sbuf((4, 1), "float32")
+    p.memset(dst=t, value=1.0)
+    p.tensor_reduce(dst=r, op="add", data=t, axis=1, keepdims=True)
+    with pytest.raises(ProgramError, match=r"dst is \[4, 3\] with keepdims; \[4, 3, 1\]"):
+        p.tensor_reduce(dst=p.sbuf((4, 3), "float32"), op="add", data=t.reshape(4, 3, 2), axis=2, keepdims=True)
