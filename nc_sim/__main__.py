@@ -204,6 +204,30 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
         click.echo(f"  order by {name} holds for the observed run only: it is subtracted from or set")
 
 
+@main.command()
+@click.argument("name", type=click.Choice(["rmsnorm"]))
+@click.option("--shape", default="4,512", show_default=True, metavar="ROWS,COLS")
+@click.option("--chip", "chip_name", default="trn2", show_default=True)
+@click.option("--host-profile", default="blog", show_default=True, help="a profile's name, or the path of a profile file")
+@click.option("--in-flight", default=1, show_default=True, type=click.IntRange(1), help="dispatches outstanding at most")
+@click.option("--sweep", is_flag=True, help="over rows and columns instead of one shape")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def study(name: str, shape: str, chip_name: str, host_profile: str, in_flight: int, sweep: bool, as_json: bool) -> None:
+    """Compare eager, fused and compiled dispatch of one computation, beside published measurements."""
+    from .report import study as studies
+
+    options: dict[str, Any] = {"chip": chip_name, "host_profile": host_profile, "in_flight": in_flight}
+    if sweep:
+        points = studies.sweep(**options)
+        click.echo(json.dumps(points, indent=2) if as_json else studies.sweep_text(points))
+        return
+    sizes = shape.split(",")
+    if len(sizes) != 2 or not all(s.strip().isdigit() and int(s) > 0 for s in sizes):
+        raise ProgramError("--shape", f"{shape!r}", "ROWS,COLS, each at least 1")
+    result = studies.rmsnorm_study(int(sizes[0]), int(sizes[1]), **options)
+    click.echo(json.dumps(result.summary(), indent=2) if as_json else studies.text(result))
+
+
 def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Program]:
     """The program of a workload, a Python file or a saved program; and the module, if one built it."""
     path = Path(name)

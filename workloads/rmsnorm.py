@@ -13,12 +13,12 @@ TOLERANCE = 2.0**-7  # relative: two bf16 roundings (x * rstd is not rounded in 
 PARTITIONS = 128
 
 
-def build(rows: int = 4, cols: int = 512, dtype: str = "bfloat16") -> Program:
-    """x [rows, cols] and weight [cols] in HBM; 128 rows at a time."""
+def build(rows: int = 4, cols: int = 512, dtype: str = "bfloat16", names: tuple[str, str, str] = ("x", "weight", "y")) -> Program:
+    """x [rows, cols] and weight [1, cols] in HBM, under these names; 128 rows at a time."""
     p = Program("rmsnorm")
-    x = p.input("x", (rows, cols), dtype)
-    weight = p.input("weight", (1, cols), dtype)
-    y = p.output("y", (rows, cols), dtype)
+    x = p.input(names[0], (rows, cols), dtype)
+    weight = p.input(names[1], (1, cols), dtype)
+    y = p.output(names[2], (rows, cols), dtype)
     tall = min(rows, PARTITIONS)
     w = p.sbuf((tall, cols), dtype, "w")
     p.dma_copy(dst=w, src=weight.broadcast(0, tall))

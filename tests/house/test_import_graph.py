@@ -21,6 +21,7 @@ LAYERS = [  # a module may import only from layers above its own
     {"numerics", "race", "forms"},
     {"result"},
     {"simulate"},
+    {"runtime"},
     {"trace"},
     {"replay"},
     {"workloads"},

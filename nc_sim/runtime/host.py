@@ -1,0 +1,83 @@
+"""What the host costs: a few numbers with their provenance, apart from chips and never keyed by operator or variant."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+import attrs
+
+from ..isa.errors import ChipError
+
+STATUSES = ("measured", "documented", "derived", "fitted", "assumed")
+
+
+@attrs.frozen
+class HostProfile:
+    """Host times in ns. See the fields of a profile file for how each is known."""
+
+    name: str
+    framework_ns: int  # host time of one framework operation, before it calls the runtime
+    schedule_ns: int  # host time of one asynchronous call
+    process_ns: int  # a core's runtime thread, per execution: what bounds pipelined dispatch
+    switch_ns: int  # device time when a core executes another program than the last
+    completion_ns: int  # from the device's end to the host knowing it; overlaps with other executions
+    copy_ns: int  # fixed time of a host-device copy
+    copy_bytes_per_us: int
+    provenance: Mapping[str, tuple[str, str]] = attrs.field(factory=dict, repr=False)  # name -> (status, source)
+
+
+NUMBERS = tuple(a.name for a in attrs.fields(HostProfile) if a.name not in ("name", "provenance"))
+
+
+def names() -> list[str]:
+    """Profiles that ship with nc-sim."""
+    return sorted(p.name.removesuffix(".toml") for p in _folder().iterdir() if p.name.endswith(".toml"))
+
+
+def load(profile: str | Path | HostProfile) -> HostProfile:
+    """A host profile by name, or from a file of the same form."""
+    if isinstance(profile, HostProfile):
+        return profile
+    name = str(profile)
+    if name in names():
+        return parse((_folder() / f"{name}.toml").read_text(), name)
+    if not name.endswith(".toml"):
+        raise ChipError("host profile", f"{name!r}", f"one of {', '.join(names())}, or the path of a .toml file")
+    try:
+        return parse(Path(name).read_text(), name)
+    except OSError as e:
+        raise ChipError(name, f"cannot be read: {e.strerror}", "a host profile") from None
+
+
+def parse(text: str, where: str) -> HostProfile:
+    """A host profile from the text of its file: every number, with status and source, and no other."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise ChipError(where, f"not TOML: {e}", "a host profile") from None
+    name = data.pop("name", None)
+    if not isinstance(name, str):
+        raise ChipError(where, "no name", "name = ...")
+    for key in data:
+        if key not in NUMBERS:
+            raise ChipError(where, f"unknown key {key!r}", f"one of {', '.join(NUMBERS)}")
+    values, provenance = {}, {}
+    for key in NUMBERS:
+        raw = data.get(key)
+        if not isinstance(raw, dict) or set(raw) != {"value", "status", "source"}:
+            raise ChipError(f"{where}: {key}", f"{raw!r}", "{ value = ..., status = ..., source = ... }")
+        if not isinstance(raw["value"], int) or isinstance(raw["value"], bool) or raw["value"] < 0:
+            raise ChipError(f"{where}: {key}", f"{raw['value']!r}", "a whole number of at least 0")
+        if raw["status"] not in STATUSES:
+            raise ChipError(f"{where}: {key}", f"status {raw['status']!r}", f"one of {', '.join(STATUSES)}")
+        values[key], provenance[key] = raw["value"], (raw["status"], str(raw["source"]))
+    if values["copy_bytes_per_us"] == 0:
+        raise ChipError(f"{where}: copy_bytes_per_us", "0", "at least 1")
+    return HostProfile(name=name, provenance=provenance, **values)
+
+
+def _folder() -> resources.abc.Traversable:
+    return resources.files("nc_sim") / "runtime" / "host_profiles"

@@ -1,0 +1,53 @@
+"""Status codes and execution units of the runtime API (aws-neuron-sdk v2.32.0, neuron-runtime/api/nrt_status.rst, nrt-async)."""
+
+from __future__ import annotations
+
+import enum
+
+from ..isa.errors import ProgramError
+
+
+class NrtStatus(enum.IntEnum):
+    """NRT_STATUS values, without their NRT_ prefix."""
+
+    SUCCESS = 0
+    FAILURE = 1
+    INVALID = 2
+    INVALID_HANDLE = 3
+    RESOURCE = 4
+    TIMEOUT = 5
+    HW_ERROR = 6
+    QUEUE_FULL = 7
+    LOAD_NOT_ENOUGH_NC = 9
+    UNSUPPORTED_NEFF_VERSION = 10
+    FAIL_HOST_MEM_ALLOC = 11
+    UNINITIALIZED = 13
+    CLOSED = 14
+    QUEUE_EMPTY = 15
+    EXEC_UNIT_UNRECOVERABLE = 101
+    EXEC_BAD_INPUT = 1002
+    EXEC_COMPLETED_WITH_NUM_ERR = 1003
+    EXEC_NC_BUSY = 1005
+    EXEC_OOB = 1006
+    COLL_PENDING = 1100
+
+
+class XuType(enum.IntEnum):
+    """Kinds of execution unit, as the 3.0 enum numbers them."""
+
+    TENSOR_OP = 0
+    COMPUTE = 1
+    COLLECTIVES = 2
+
+    @property
+    def queues(self) -> int:
+        """Queues of this kind on each core."""
+        return {XuType.TENSOR_OP: 2, XuType.COMPUTE: 1, XuType.COLLECTIVES: 3}[self]
+
+
+class NrtError(ProgramError):
+    """A call of the Pythonic layer ended with a status other than SUCCESS."""
+
+    def __init__(self, where: str, status: NrtStatus, required: str = "NRT_SUCCESS") -> None:
+        super().__init__(where, f"NRT_{status.name} ({int(status)})", required, "neuron-runtime API")
+        self.status = status
