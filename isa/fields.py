@@ -18,6 +18,7 @@ from .ops import ACT_FNS, ALU_OPS, act_fn, alu_op
 from .view import View, parse_view
 
 WORD = 1 << 63
+WORD32 = 1 << 31
 LARGEST = sys.float_info.max
 MAX_AXIS = 31  # far above any view's dimensions; checks of instructions count up to the number they are given
 
@@ -210,8 +211,8 @@ class Pattern:
             pairs = tuple((int(s.__index__()), int(c.__index__())) for s, c in value)
         except (TypeError, ValueError, AttributeError):
             raise ProgramError("", f"{value!r}", "pairs [step, count]") from None
-        if any(c < 1 for _, c in pairs):
-            raise ProgramError("", f"{[list(p) for p in pairs]}", "counts of at least 1")
+        if any(not 1 <= c < WORD32 or abs(s) >= WORD32 for s, c in pairs):
+            raise ProgramError("", f"{[list(p) for p in pairs]}", "32-bit steps, and counts of at least 1")
         return pairs
 
     def encode(self, value: tuple[tuple[int, int], ...]) -> list[list[int]]:

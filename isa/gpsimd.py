@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtypes import cast
 from .fields import READ, WRITE, Choice, Integer, Pattern, Real, of
 from .instruction import Engine, Work, instruction
 from .ops import alu_op, apply
@@ -84,6 +85,8 @@ class AffineSelect(_Affine):
         value = affine(self, self.dst.partitions).reshape(self.dst.shape).astype(np.float64)
         chosen = np.asarray(apply(self.cmp_op, value, np.float64(0))).astype(bool)
         data = operands["on_true_tile"].reshape(self.dst.shape)
-        if self.dst.dtype == self.on_true_tile.dtype and data.dtype.kind in "iu":
-            return {"dst": np.where(chosen, data.astype(np.float64), np.float64(self.on_false_value))}
-        return {"dst": np.where(chosen, data.astype(np.float32), np.float32(self.on_false_value))}
+        if self.dst.dtype == self.on_true_tile.dtype and data.dtype.kind in "iu":  # selected elements stay as they are
+            other = cast(np.full(1, self.on_false_value, np.float32), self.dst.dtype)[0]
+            return {"dst": np.where(chosen, data, other)}
+        with np.errstate(over="ignore"):
+            return {"dst": np.where(chosen, data.astype(np.float32), np.float32(self.on_false_value))}

@@ -49,7 +49,8 @@ class Work:
     elements: int = 0
     psum_read: bool = False
     psum_write: bool = False
-    sixteen_bit: bool = False  # every streamed operand has at most 16 bits (the fast modes' condition)
+    sixteen_bit: bool = False  # every streamed operand has 16 bits (the four-fold mode's condition)
+    widening: bool = False  # the destination's elements are wider than a source's
     contiguous: bool = True  # every streamed operand is contiguous in the partition
     vectors: int = 0  # [P, 1] operands fetched through a pointer
     columns: int = 0  # stationary columns (TensorEngine)

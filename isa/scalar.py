@@ -13,7 +13,23 @@ from .ops import act_fn
 from .vector import _Elementwise, per_partition, streamed
 from .view import View
 
+RESET = "a reset or reset_reduce of as many partitions before"
 REDUCE_CMDS = one_of(("idle", "reset", "reduce", "reset_reduce"))
+
+
+def check_operands(i: Activate | Activation) -> None:
+    """What holds for data, scale and bias of every activation."""
+    i.on_chip()
+    i.same_shape("dst", "data")
+    for name, v in (("bias", i.bias), ("scale", i.scale)):
+        if isinstance(v, View):
+            i.require(
+                v.partitions == i.data.partitions, f"{name} has {v.partitions} partitions, data has {i.data.partitions}", "they must match"
+            )
+    if isinstance(i.scale, View):
+        i.require(i.scale.dtype.name == "float32", f"scale is {i.scale.dtype.name}", "a float32 vector")
+    if isinstance(i.bias, View):
+        i.require(i.bias.dtype.name != "tfloat32", "bias is tfloat32", "any other type")
 
 
 @instruction(Engine.SCALAR, source="trn2 hardware traces, ACTIVATE")
@@ -26,6 +42,9 @@ class Activate(_Elementwise):
     bias: Any = of(Maybe(Scalar()), default=None)
     scale: Any = of(Scalar(), default=1.0)
     reduce_cmd: str = of(REDUCE_CMDS, default="idle")
+
+    def check(self) -> None:
+        check_operands(self)
 
     def work(self) -> Work:
         kind = "identity" if self.op in ("copy", "identity") else "function"
@@ -44,6 +63,7 @@ class Activate(_Elementwise):
             if self.reduce_cmd in ("reset", "reset_reduce"):
                 state["accumulator"] = np.zeros(x.shape[0], np.float32)
             if self.reduce_cmd in ("reduce", "reset_reduce"):
+                self.require(len(state.get("accumulator", ())) == x.shape[0], "the accumulator was not reset for these partitions", RESET)
                 state["accumulator"] = state["accumulator"] + out.reshape(x.shape[0], -1).sum(axis=1, dtype=np.float32)
         return {"dst": out.reshape(self.dst.shape)}
 
@@ -58,10 +78,15 @@ class ReadAccumulator(_Elementwise):
 
     dst: View = of(WRITE)
 
+    def check(self) -> None:
+        self.on_chip()
+        self.require(self.dst.elements == 1, f"dst is {list(self.dst.shape)}", "[P, 1]")
+
     def work(self) -> Work:
         return streamed("read_accumulator", self.dst)
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        self.require(len(state.get("accumulator", ())) == self.dst.partitions, "the accumulator holds other partitions", RESET)
         return {"dst": state["accumulator"].reshape(self.dst.shape)}
 
 
@@ -101,20 +126,7 @@ class Activation(_Elementwise):
     reduce_cmd: str = of(REDUCE_CMDS, default="idle")
 
     def check(self) -> None:
-        self.on_chip()
-        self.same_shape("dst", "data")
-        for name in ("bias", "scale"):
-            v = getattr(self, name)
-            if isinstance(v, View):
-                self.require(
-                    v.partitions == self.data.partitions,
-                    f"{name} has {v.partitions} partitions, data has {self.data.partitions}",
-                    "they must match",
-                )
-        if isinstance(self.scale, View):
-            self.require(self.scale.dtype.name == "float32", f"scale is {self.scale.dtype.name}", "a float32 vector")
-        if isinstance(self.bias, View):
-            self.require(self.bias.dtype.name != "tfloat32", "bias is tfloat32", "any other type")
+        check_operands(self)
         reducing = self.reduce_cmd in ("reduce", "reset_reduce") or self.reduce_res is not None
         self.require(not reducing or self.reduce_op is not None, "a reduction without reduce_op", "reduce_op=add")
         if self.reduce_res is not None:

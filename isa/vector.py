@@ -21,7 +21,8 @@ def streamed(kind: str, *views: View, vectors: int = 0, flops: int = 0) -> Work:
         elements=max(v.elements for v in views),
         psum_read=any(v.memory is Memory.PSUM for v in sources),
         psum_write=dst.memory is Memory.PSUM,
-        sixteen_bit=all(v.dtype.itemsize <= 2 for v in views),
+        sixteen_bit=all(v.dtype.itemsize == 2 for v in views),
+        widening=any(v.dtype.itemsize < dst.dtype.itemsize for v in sources),
         contiguous=all(v.contiguous for v in views),
         vectors=vectors,
         flops=flops or dst.size,
@@ -63,7 +64,7 @@ class TensorTensor(_Elementwise):
     def native(self) -> bool:
         """True for int32 and uint32 arithmetic, which GpSimd does exactly (nki.isa.tensor_tensor)."""
         kinds = {v.dtype.name for v in (self.dst, self.data1, self.data2)}
-        return kinds in ({"int32"}, {"uint32"}) and not alu_op(self.op).bitvec
+        return kinds in ({"int32"}, {"uint32"}) and alu_op(self.op).integer and not alu_op(self.op).bitvec
 
     def default_engine(self, target: Target) -> Engine:
         psum = any(v.memory is Memory.PSUM for v in (self.dst, self.data1, self.data2))
@@ -285,21 +286,23 @@ class Memset(_Elementwise):
         return streamed("memset", self.dst)
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
-        kind = np.float32 if self.dst.dtype.kind == "float" else np.int64
-        return {"dst": np.full(self.dst.shape, self.value, kind)}
+        return {"dst": np.full(self.dst.shape, self.value, np.int64 if isinstance(self.value, int) else np.float64)}
 
 
 def integers_for_bits(i: Instruction, op: str, *views: View) -> None:
     """Bitvec operators see bit patterns: every operand is an integer of one width."""
     if alu_op(op).bitvec:
         kinds = sorted({v.dtype.name for v in views})
-        i.require(all(v.dtype.kind != "float" for v in views), f"{op} of {', '.join(kinds)}", "integer types for a bitvec operator")
+        integers = all(v.dtype.kind != "float" for v in views) and len({v.dtype.itemsize for v in views}) == 1
+        i.require(integers, f"{op} of {', '.join(kinds)}", "integer types of one width for a bitvec operator")
 
 
 def _check_operand(i: Instruction, name: str, op: str, operand: Any, data: View) -> None:
     unary = alu_op(op).unary
     i.require(not unary or operand is None or operand == 0, f"{name}={operand} with unary {op}", "None or 0")
     i.require(unary or operand is not None, f"no {name} for {op}", "a number or a [P, 1] view")
+    if not unary:
+        _check_bits(i, name, op, operand, data)
     if isinstance(operand, View):
         if not alu_op(op).bitvec:
             i.require(operand.dtype.name == "float32", f"{name} is {operand.dtype.name}", "a float32 vector for an arithmetic operator")
@@ -308,6 +311,14 @@ def _check_operand(i: Instruction, name: str, op: str, operand: Any, data: View)
             f"{name} has {operand.partitions} partitions, data has {data.partitions}",
             "they must match",
         )
+
+
+def _check_bits(i: Instruction, name: str, op: str, operand: Any, data: View) -> None:
+    """A number that a bitvec operator takes as a pattern fits the data's width."""
+    if alu_op(op).bitvec and operand is not None and not isinstance(operand, View):
+        bits = 8 * data.dtype.itemsize
+        fits = isinstance(operand, int) and -(1 << (bits - 1)) <= operand < 1 << bits
+        i.require(fits, f"{name}={operand} for {op} of {data.dtype.name}", f"a whole number of {bits} bits")
 
 
 def _scalar_step(x: np.ndarray, op: str, operand: Any, reverse: bool) -> np.ndarray:

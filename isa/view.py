@@ -114,9 +114,9 @@ class View:
         if sum(k is Ellipsis for k in keys) > 1:
             raise ProgramError(_where(self), "two ellipses in one index", "at most one is allowed")
         dims = len(self.shape)
-        if Ellipsis not in keys:
+        if not any(k is Ellipsis for k in keys):
             keys.append(Ellipsis)
-        at = keys.index(Ellipsis)
+        at = next(i for i, k in enumerate(keys) if k is Ellipsis)
         missing = dims - (len(keys) - 1)
         if missing < 0:
             raise ProgramError(_where(self), f"{len(keys) - 1} indices", f"a view of shape {list(self.shape)} takes at most {dims}")
@@ -144,7 +144,7 @@ class View:
 
     def reshape(self, *shape: int | tuple[int, ...]) -> View:
         """The same elements under another shape; the partition dimension stays, and no copy is made."""
-        dims = [int(d) for s in shape for d in (s if isinstance(s, tuple | list) else (s,))]
+        dims = [_whole(self, d) for s in shape for d in (s if isinstance(s, tuple | list) else (s,))]
         if self.memory is not Memory.HBM:
             if not dims or dims[0] != self.partitions:
                 raise ProgramError(_where(self), f"reshape to {dims}", f"the partition dimension must stay {self.partitions}")
@@ -160,12 +160,15 @@ class View:
 
     def permute(self, *axes: int) -> View:
         """The free dimensions in another order (`axes` count free dimensions; all dimensions in HBM)."""
-        if sorted(axes) != list(range(len(self.counts))):
+        if sorted(_whole(self, a) for a in axes) != list(range(len(self.counts))):
             raise ProgramError(_where(self), f"axes {list(axes)}", f"a permutation of {list(range(len(self.counts)))}")
         return attrs.evolve(self, strides=tuple(self.strides[a] for a in axes), counts=tuple(self.counts[a] for a in axes))
 
     def broadcast(self, axis: int, count: int) -> View:
         """A dimension of size 1 read `count` times (stride 0); `axis` counts as in `shape`."""
+        axis, count = _whole(self, axis), _whole(self, count)
+        if count < 1:
+            raise ProgramError(_where(self), f"broadcast to {count}", "a count of at least 1")
         free = axis if self.memory is Memory.HBM else axis - 1
         if not 0 <= free < len(self.counts) or self.counts[free] != 1:
             raise ProgramError(_where(self), f"broadcast of axis {axis}", "a free axis of size 1")
@@ -181,9 +184,12 @@ class View:
             raise ProgramError(_where(self), f"pattern {pattern!r}", "pairs [stride, count] of whole numbers") from None
         if any(c < 1 for _, c in dims) or (self.memory is not Memory.HBM and not dims):
             raise ProgramError(_where(self), f"pattern {pattern!r}", "counts of at least 1, the partition first on chip")
-        view = attrs.evolve(self, offset=self.offset + offset * self.dtype.itemsize)
+        view = attrs.evolve(self, offset=self.offset + _whole(self, offset) * self.dtype.itemsize)
         if self.memory is not Memory.HBM:
-            (_, partitions), *dims = dims
+            (step, partitions), *dims = dims
+            if partitions > 1 and step != self.elements:
+                found = f"a partition stride of {step}"
+                raise ProgramError(_where(self), found, f"{self.elements}, the elements of a partition: partitions are consecutive")
             view = attrs.evolve(view, partitions=partitions)
         return attrs.evolve(view, strides=tuple(s for s, _ in dims), counts=tuple(c for _, c in dims))
 
@@ -260,6 +266,16 @@ def whole(tensor: str, memory: Memory, shape: tuple[int, ...], dtype: DType, par
     return View(tensor, memory, dtype, partition, 0 if memory is Memory.HBM else shape[0], 0, strides, tuple(free))
 
 
+def _whole(view: View, value: Any) -> int:
+    """A whole number from a user's hand."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        raise ProgramError(_where(view), f"{value!r}", "a whole number") from None
+
+
 def _where(view: View) -> str:
     return f"{user_line()} {view}".strip()
 
@@ -277,8 +293,10 @@ def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None
         count = len(range(start, stop, step))
         return (start if count else 0), count, step
     try:
+        if isinstance(key, bool):
+            raise TypeError
         index = int(key.__index__())
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise ProgramError(_where(view), f"index {key!r} on axis {axis}", "an integer, a slice or ...") from None
     if not -size <= index < size:
         raise ProgramError(_where(view), f"index {index} on axis {axis}", f"-{size} to {size - 1}")

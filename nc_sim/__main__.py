@@ -7,7 +7,9 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -38,6 +40,9 @@ class _Group(click.Group):
         except NcSimError as e:
             click.secho(f"error: {e}", fg="red", err=True)
             ctx.exit(1)
+        except OSError as e:
+            click.secho(f"error: {e.filename or 'output'}: {e.strerror}", fg="red", err=True)
+            ctx.exit(1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,15 +67,15 @@ def _shared(f: F) -> F:
 @click.argument("program")
 @_shared
 @click.option("--size", "sizes", multiple=True, metavar="NAME=VALUE", help="a size of the workload; may be repeated")
-@click.option("--seed", default=0, show_default=True, help="of the workload's inputs")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="of the workload's inputs")
 @click.option("--out", type=click.Path(path_type=Path), help="folder for the trace  [default: out/NAME]")
 @click.option("--timing-only", is_flag=True, help="no values")
 @click.option("--phase-range", is_flag=True, help="also run 16 phases of the clock gate")
 @click.option("--races", type=click.Choice(["error", "report", "ignore"]), default="error", show_default=True)
-@click.option("--width", default=0, help="columns of the timeline  [default: the terminal's]")
+@click.option("--width", type=click.IntRange(40), help="columns of the timeline  [default: the terminal's]")
 def run(
     program: str, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, sizes: tuple[str, ...],
-    seed: int, out: Path | None, timing_only: bool, phase_range: bool, races: str, width: int,
+    seed: int, out: Path | None, timing_only: bool, phase_range: bool, races: str, width: int | None,
 ) -> None:  # fmt: skip
     """Run a workload by name, a Python file with build(), or a saved program.
 
@@ -79,7 +84,8 @@ def run(
     source, built = _built(program, dict(_pair(s, "--size") for s in sizes))
     inputs = None
     if not timing_only and source is not None and hasattr(source, "inputs"):
-        inputs = source.inputs(built, seed)
+        with _user_code(Path(program)):
+            inputs = source.inputs(built, seed)
     result = simulate(
         built, chip_name, inputs, values=False if timing_only or (inputs is None and source is None) else None,
         what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, progress=_progress("simulating"),
@@ -95,7 +101,7 @@ def run(
         for name, error in checked.items():
             click.echo(f"  values     {name} agrees with its reference: largest error {error:.3g}")
         click.echo("")
-        click.echo(timeline(result, width=width or min(Console().width, 120)))
+        click.echo(timeline(result, width=width or max(40, min(Console().width, 120))))
         click.echo(f"\ntrace: {folder}")
 
 
@@ -168,14 +174,14 @@ def disasm(program: str, chip_name: str, machine: bool) -> None:
 @main.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option("--instructions", default=0, metavar="N", help="also list the first N instructions")
-@click.option("--width", default=0, help="columns of the timeline  [default: the terminal's]")
-def view(trace: Path, instructions: int, width: int) -> None:
+@click.option("--width", type=click.IntRange(40), help="columns of the timeline  [default: the terminal's]")
+def view(trace: Path, instructions: int, width: int | None) -> None:
     """Show a saved hardware trace as a text timeline."""
     from .trace import hardware
     from .trace import text as trace_text
 
     loaded = hardware.load(trace)
-    click.echo(trace_text.timeline(loaded, width=width or min(Console().width, 120)))
+    click.echo(trace_text.timeline(loaded, width=width or max(40, min(Console().width, 120))))
     if instructions:
         click.echo("")
         click.echo(trace_text.table(loaded, instructions))
@@ -237,15 +243,17 @@ def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Prog
         module = _module(path)
     elif path.suffix in (".msgpack", ".ncasm"):
         from .forms import load_program
+        from .trace.hardware import load_saved_program
 
-        return None, load_program(path)
+        return None, load_saved_program(path) if path.name.endswith(".neff.msgpack") else load_program(path)
     else:
         raise ProgramError("program", f"{name!r}", f"one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file")
     known = inspect.signature(module.build).parameters
     for size in sizes:
         if size not in known:
             raise ProgramError(f"{name} --size", f"{size!r}", f"one of {', '.join(known) or 'none'}")
-    program = module.build(**sizes)
+    with _user_code(path):
+        program = module.build(**sizes)
     if not isinstance(program, Program):
         raise ProgramError(name, f"build() returned {type(program).__name__}", "a Program")
     return module, program
@@ -258,17 +266,36 @@ def _module(path: Path) -> ModuleType:
         raise ProgramError(str(path), "cannot be read", "a Python file with build()")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
-    spec.loader.exec_module(module)
+    with _user_code(path):
+        spec.loader.exec_module(module)
     if not callable(getattr(module, "build", None)):
         raise ProgramError(str(path), "no build()", "a function build() that returns a Program")
     return module
+
+
+@contextmanager
+def _user_code(path: Path) -> Iterator[None]:
+    """The user's own code runs: what it raises is told with its line in their file, not with ours."""
+    try:
+        yield
+    except (NcSimError, OSError):
+        raise
+    except SyntaxError as e:
+        raise ProgramError(f"{path}:{e.lineno}", f"{type(e).__name__}: {e.msg}", "Python that runs") from None
+    except Exception as e:
+        frames = [f for f in traceback.extract_tb(e.__traceback__) if Path(f.filename).name == path.name]
+        line = f":{frames[-1].lineno}" if frames else ""
+        raise ProgramError(f"{path}{line}", f"{type(e).__name__}: {e}", "build(**sizes) and, for values, inputs(program, seed)") from None
 
 
 def _pair(text_pair: str, option: str) -> tuple[str, Any]:
     name, equals, value = text_pair.partition("=")
     if not equals or not name or not value:
         raise ProgramError(option, f"{text_pair!r}", "NAME=VALUE")
-    return name, int(value) if value.lstrip("-").isdigit() else value
+    try:
+        return name, int(value)
+    except ValueError:
+        return name, value
 
 
 def _overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -280,12 +307,16 @@ def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray], r
     if source is None or not hasattr(source, "reference"):
         return {}
     out = {}
-    for name, wanted in source.reference(inputs).items():
+    with _user_code(Path(str(source.__file__))):
+        reference, tolerance = source.reference(inputs), float(source.TOLERANCE)
+    for name, wanted in reference.items():
+        if name not in result.outputs:
+            raise ProgramError(str(source.__file__), f"reference of {name!r}", f"outputs: {', '.join(result.outputs)}")
         got = result.outputs[name].astype(np.float64)
         error = float(np.max(np.abs(got - wanted) / np.maximum(np.abs(wanted), 1), initial=0.0))
-        if not error <= source.TOLERANCE:
+        if not error <= tolerance:
             raise ProgramError(
-                f"{result.program.name} output {name}", f"differs from its reference by {error:.3g}", f"at most {source.TOLERANCE:.3g}"
+                f"{result.program.name} output {name}", f"differs from its reference by {error:.3g}", f"at most {tolerance:.3g}"
             )
         out[name] = error
     return out

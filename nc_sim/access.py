@@ -39,14 +39,19 @@ class Access:
 
     def covers(self, inner: Access) -> bool:
         """True if every byte of `inner` is touched; may say False where that is hard to see."""
-        if self.same(inner):
-            return True
-        outer, v = self.view, inner.view
-        if self.low > inner.low or inner.high > self.high or not outer.dense:
-            return False
-        return outer.memory is Memory.HBM or (
-            outer.partition <= v.partition and v.partition + v.partitions <= outer.partition + outer.partitions
-        )
+        return self.same(inner) or covers(self.view, inner.view, self.base, inner.base)
+
+
+def covers(outer: View, inner: View, outer_base: int = 0, inner_base: int = 0) -> bool:
+    """True if every byte of `inner` is a byte of `outer`; may say False where that is hard to see."""
+    if outer == inner and outer_base == inner_base:
+        return True
+    (a0, a1), (b0, b1) = outer.extent, inner.extent
+    if a0 + outer_base > b0 + inner_base or b1 + inner_base > a1 + outer_base or not outer.dense:
+        return False
+    return outer.memory is Memory.HBM or (
+        outer.partition <= inner.partition and inner.partition + inner.partitions <= outer.partition + outer.partitions
+    )
 
 
 class History:

@@ -135,8 +135,9 @@ class _Sbuf:
     ) -> dict[str, int]:
         """Everything side by side if it fits; else over dead tensors, lowest address that is free for the whole life."""
         low, high = _limits(Memory.SBUF, self.chip)
-        if not fixed and (out := self.bump(free, low, high)) is not None:
-            return out
+        taken = sorted((at, at + tensors[name].partition_bytes) for name, at in fixed.items())
+        if (placed := self.bump(free, low, high, taken)) is not None:
+            return {**fixed, **placed}
         out = dict(fixed)
         for t in free:
             near = [(out[n], out[n] + tensors[n].partition_bytes) for n in out if n in fixed or live[n].meets(live[t.name])]
@@ -152,14 +153,19 @@ class _Sbuf:
             out[t.name] = at
         return out
 
-    def bump(self, free: Sequence[Tensor], low: int, high: int) -> dict[str, int] | None:
+    def bump(self, free: Sequence[Tensor], low: int, high: int, taken: Sequence[tuple[int, int]]) -> dict[str, int] | None:
+        """From both ends towards the middle, around given addresses; None if they meet."""
         out = {}
         for t in free:
             size = -(-t.partition_bytes // ALIGN) * ALIGN
             if t.name in self.by_dma:
+                for start, end in reversed(taken):
+                    high = min(high, start) // ALIGN * ALIGN if start < high and end > high - size else high
                 high -= size
                 out[t.name] = high
             else:
+                for start, end in taken:
+                    low = -(-max(low, end) // ALIGN) * ALIGN if start < low + size and end > low else low
                 out[t.name] = low
                 low += size
             if low > high:

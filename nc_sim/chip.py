@@ -69,6 +69,8 @@ class Chip:
         if not overrides:
             return self
         numbers = dict(self.numbers)
+        if not isinstance(overrides, Mapping):
+            raise ChipError("what-if", f"{overrides!r}", "a mapping of names to values")
         for key, raw in overrides.items():
             entry = _entry(f"what-if {key}", key)
             numbers[key] = Number(entry.convert(raw, f"what-if {key}"), "assumed", "what-if")
@@ -120,8 +122,8 @@ def load(chip: str | Path | Chip, what_if: Mapping[str, Any] | None = None) -> C
     elif text_name.endswith(".toml"):
         try:
             text = Path(text_name).read_text()
-        except OSError as e:
-            raise ChipError(text_name, f"cannot be read: {e.strerror}", "a chip file") from None
+        except (OSError, ValueError) as e:  # ValueError: not UTF-8, or a NUL in the name
+            raise ChipError(text_name, f"cannot be read: {getattr(e, 'strerror', None) or 'not text'}", "a chip file") from None
     else:
         raise ChipError("chip", f"{text_name!r}", f"one of {', '.join(names())}, or the path of a .toml file")
     return parse(text, text_name).what_if(what_if or {})
@@ -157,6 +159,7 @@ def _folder() -> Any:
 
 def _entry(where: str, key: str) -> Entry:
     if key not in SCHEMA:
+        key = str(key)
         near = difflib.get_close_matches(key, SCHEMA, 1)
         raise ChipError(where, f"unknown key {key!r}", "a key of the chip schema" + (f"; did you mean {near[0]!r}?" if near else ""))
     return SCHEMA[key]

@@ -179,7 +179,7 @@ class _Run:
                 streamed, gated = self.gate.stream(now, work[k])
                 state = 2 * gated
             finish = streamed + latencies[cost[k]][state]
-            if in_order:
+            if in_order or rule[k] == STREAM:
                 finish = visible = max(finish, visible)
             if rule[k] == FOLLOW:
                 followed = finish

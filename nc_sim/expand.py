@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from .access import covers
 from .chip import Reader
 from .isa import Engine, Instruction, Memory, Step, View
 from .isa.dma import DmaDirect2d
@@ -35,12 +36,16 @@ def expand(program: Program, chip: Reader) -> Expanded:
     target = _Target(program, chip)
     body: list[Step] = []
     written: dict[str, list[View]] = {}  # PSUM tensors: views a product has started
+    read: dict[str, list[View]] = {}  # and views that others touched since
     for index, step in enumerate(program.steps):
         where = f"{step.line} {step.engine.name.lower()} {step.instruction.mnemonic}".strip()
         try:
-            call = _decide_accumulation(step.instruction, written)
+            call = _decide_accumulation(step.instruction, written, read)
             engine = step.engine if step.chosen else call.default_engine(target)
             made = list(call.expand(target, engine))
+            for machine in made:
+                if machine is not call:
+                    machine.check()
         except NcSimError as e:
             raise e.at(step.line if e.where else where) from None
         for k, machine in enumerate(made):
@@ -53,13 +58,30 @@ def expand(program: Program, chip: Reader) -> Expanded:
     return Expanded(program.name, tuple(steps), target.tensors, program.explicit)
 
 
-def _decide_accumulation(call: Instruction, written: dict[str, list[View]]) -> Instruction:
+def _decide_accumulation(call: Instruction, written: dict[str, list[View]], read: dict[str, list[View]]) -> Instruction:
     """accumulate=None: the first product into a place overwrites, later ones accumulate (nki.isa.nc_matmul)."""
     if not isinstance(call, NcMatmul) or call.is_transpose:
+        for _, view, _ in call.views:
+            if view.memory is Memory.PSUM and view.tensor in written:
+                read.setdefault(view.tensor, []).append(view)
         return call
     before = written.setdefault(call.dst.tensor, [])
     if call.accumulate is None:
-        call = attrs.evolve(call, accumulate=any(v == call.dst or v.overlaps(call.dst) for v in before))
+        whole = any(covers(v, call.dst) for v in before)
+        call.require(
+            whole or not any(v.overlaps(call.dst) for v in before),
+            f"accumulate=None into {call.dst}, of which an earlier product started a part",
+            "accumulate=True or False",
+        )
+        touched = whole and any(v.overlaps(call.dst) for v in read.get(call.dst.tensor, ()))
+        call.require(
+            not touched,
+            f"accumulate=None into {call.dst}, which was read or written since its last product",
+            "accumulate=True to go on with the sum, or False to start anew",
+        )
+        call = attrs.evolve(call, accumulate=whole)
+    elif not call.accumulate:
+        read.pop(call.dst.tensor, None)
     if not call.accumulate and call.dst not in before:
         before.append(call.dst)
     return call
@@ -114,7 +136,7 @@ class _Target:
 
     def identity(self, dtype: DType) -> View:
         """Loaded from a constant in HBM ahead of every other DMA of the queue (lowering rule B4)."""
-        name = f"identity_{dtype.name}"
+        name = f"$identity_{dtype.name}"  # no user's tensor has a name that begins so
         if name not in self.tensors:
             data = np.eye(IDENTITY).astype(storage(dtype, self.chip("types.e4m3_max"))).tobytes()
             source = Tensor(f"{name}.hbm", Memory.HBM, (IDENTITY, IDENTITY), dtype, "constant", data=data)

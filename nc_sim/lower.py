@@ -152,7 +152,7 @@ class _Lowering:
         rows = self.execute(stream, index, step)
         rows[0].waits.append((self.handed[engine], position + 1))
         rows[0].updates.append((self.began[engine], Op.ADD, 1, When.START, self.delay(1)))
-        self.synchronise(sequence, step, rows[0], rows[-1])
+        self.synchronise(sequence, step, rows[-1], rows[-1])  # a product reads its operand when it streams
 
     def execute(self, stream: int, index: int, step: Step) -> list[_Row]:
         """The rows on the engine's own stream."""
@@ -248,6 +248,8 @@ class _Lowering:
                 )
             for t in transfers:
                 t.updates.append((u.semaphore, Op.ADD, u.value // len(transfers), When.FINISH, delay))
+        if max(len(t.updates) for t in transfers) >= MAX_UPDATES:
+            raise Unimplemented(step.line, f"{len(step.updates)} updates on one DMA", f"at most {MAX_UPDATES - 2}")
 
     def synchronise(self, waiting: _Row, step: Step, first: _Row, last: _Row) -> None:
         """Attach the step's own waits and updates."""

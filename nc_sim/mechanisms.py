@@ -66,9 +66,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "weight-load": Mechanism("time to load stationary operands", {k: 0 for k in SCHEMA if ".load_idle" in k or ".load_behind" in k}),
     "table-load": Mechanism("loading activation tables", {"scalar.table_load_ns": 0}),
     "vector-fast-modes": Mechanism(
-        "two-fold and four-fold VectorEngine rates", {**_all("sbuf_ratio", 1, "vector."), **_all("sixteen_bit_ratio", 1, "vector.")}
+        "two-fold and four-fold VectorEngine rates",
+        {**_all("sbuf_ratio", 1, "vector."), **_all("sixteen_bit_ratio", 1, "vector."), "vector.copy.widening_ratio": 1},
     ),
-    "pointer-operand": Mechanism("added time of [P, 1] operands", {"vector.pointer_ns": 0, "scalar.pointer_ns": 0}),
+    "pointer-operand": Mechanism(
+        "added time of [P, 1] operands", {"vector.pointer_ns": 0, "scalar.function_pointer_ns": 0, "scalar.identity_pointer_ns": 0}
+    ),
     "run-ahead": Mechanism("sequencers that run ahead of their engine", _all("queue_depth", 1)),
     "minimum-interval": Mechanism("least time between two products", {"tensor.min_interval_cycles": 0}),
 }

@@ -40,9 +40,10 @@ class Memories:
         array = np.asarray(given)
         if array.shape != t.shape:
             raise ProgramError(f"input {t.name}", f"shape {list(array.shape)}", f"{list(t.shape)}")
-        if array.dtype.kind not in "fiubV":
-            raise ProgramError(f"input {t.name}", f"type {array.dtype}", f"numbers that convert to {t.dtype.name}")
-        converted = cast(array, t.dtype, e4m3_max=self.e4m3_max)
+        try:
+            converted = cast(array, t.dtype, e4m3_max=self.e4m3_max)
+        except ProgramError as e:
+            raise ProgramError(f"{t.line} input {t.name}".strip(), f"type {array.dtype}", f"numbers that convert to {t.dtype.name}") from e
         return np.ascontiguousarray(converted).reshape(-1).view(np.uint8).copy()
 
     def array(self, view: View) -> np.ndarray:
@@ -57,8 +58,9 @@ class Memories:
             row = bank.shape[1]
             flat, strides = bank.reshape(-1), (row, *strides)
             offset = view.partition * row + self.addresses.get(view.tensor, 0) + view.offset
-        first = flat[offset : offset + size].view(kind)
-        return np.lib.stride_tricks.as_strided(first, view.shape, strides)
+        # Striding unsigned integers and renaming the type afterwards also works for types numpy cannot describe by name.
+        first = flat[offset : offset + size].view(f"u{size}")
+        return np.lib.stride_tricks.as_strided(first, view.shape, strides).view(kind)
 
     def read(self, view: View) -> np.ndarray:
         """A copy of the view's values."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from .isa import REGISTRY, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of, whole
 from .isa import dtype as as_dtype
-from .isa.dtypes import DType, storage
+from .isa.dtypes import DType, cast
 from .isa.errors import NcSimError, ProgramError, Unimplemented
 from .isa.lines import user_line
 
@@ -59,6 +59,9 @@ class Semaphore:
     def __ge__(self, value: int) -> Wait:
         return Wait(self.id, self._whole(value))
 
+    def __gt__(self, value: int) -> Wait:
+        return Wait(self.id, self._whole(value) + 1)
+
     def add(self, value: int, when: str = "complete") -> Update:
         """Add when the instruction completes, or when it begins to read (`when="read"`)."""
         return self._update(UpdateOp.ADD, value, when)
@@ -91,7 +94,7 @@ class Program:
     """
 
     def __init__(self, name: str = "program") -> None:
-        if not NAME.fullmatch(name):
+        if not _is_name(name):
             raise ProgramError("program", f"name {name!r}", "a letter or _, then letters, digits and _ . $ -")
         self.name = name
         self.tensors: dict[str, Tensor] = {}
@@ -115,9 +118,16 @@ class Program:
 
     def constant(self, array: np.ndarray, dtype: Any = None, name: str = "") -> View:
         """An HBM tensor with given values."""
-        to = as_dtype(array.dtype if dtype is None else dtype)
-        data = np.ascontiguousarray(array).astype(storage(to, E4M3_ANY)).tobytes()
-        return self._tensor(name or self._fresh("constant"), Memory.HBM, array.shape, to, "constant", data=data)
+        where = f"{user_line()} constant {name}".strip()
+        try:
+            values = np.asarray(array)
+            to = as_dtype(values.dtype if dtype is None else dtype)
+            data = np.ascontiguousarray(cast(values, to, e4m3_max=E4M3_ANY)).tobytes()
+        except ValueError:
+            raise ProgramError(where, "a ragged list", "an array of numbers") from None
+        except NcSimError as e:
+            raise e.at(where) from None
+        return self._tensor(name or self._fresh("constant"), Memory.HBM, values.shape, to, "constant", data=data)
 
     def sbuf(self, shape: Iterable[int], dtype: Any, name: str = "", address: int | None = None, partition: int = 0) -> View:
         """An SBUF tensor [partitions, free...], at a byte address in each partition if given."""
@@ -136,7 +146,7 @@ class Program:
     ) -> View:  # fmt: skip
         line = user_line()
         where = f"{line} tensor {name}".strip()
-        if not NAME.fullmatch(name):
+        if not _is_name(name):
             raise ProgramError(where, f"name {name!r}", "a letter or _, then letters, digits and _ . $ -")
         if name in self.tensors:
             raise ProgramError(where, "the name is taken", "a name of its own")
@@ -152,13 +162,13 @@ class Program:
         if memory is not Memory.HBM and len(sizes) < 2:
             raise ProgramError(where, f"shape {list(sizes)}", "[partitions, free...] for an on-chip tensor")
         for what, number in (("address", address), ("partition", partition)):
-            if number is not None and (not isinstance(number, int) or number < 0):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0):
                 raise ProgramError(where, f"{what} {number!r}", "a whole number of at least 0")
         try:
             element = as_dtype(dtype)
         except NcSimError as e:
             raise e.at(where) from None
-        tensor = Tensor(name, memory, sizes, element, kind, address, partition, data, line)
+        tensor = Tensor(name, memory, sizes, element, kind, None if address is None else int(address), int(partition), data, line)
         self.tensors[name] = tensor
         return tensor.view()
 
@@ -166,7 +176,7 @@ class Program:
 
     def semaphore(self, name: str) -> Semaphore:
         """A semaphore to wait for and to update. Using one makes the whole program explicit: nothing is inserted."""
-        if not NAME.fullmatch(name) or name in self.semaphores.values():
+        if not _is_name(name) or name in self.semaphores.values():
             raise ProgramError(f"{user_line()} semaphore {name}", "the name is taken or unfit", "a name of its own")
         number = len(self.semaphores)
         if number >= HARDWARE_SEMAPHORES:
@@ -233,7 +243,7 @@ class Program:
         except NcSimError as e:
             prefix = where.removesuffix(cls.mnemonic).rstrip() if e.where.startswith(cls.mnemonic) else where
             raise e.at(prefix) from None
-        waits, updates = tuple(wait), tuple(update)
+        waits, updates = _several(wait, Wait), _several(update, Update)
         for what, items, kind in (("wait", waits, Wait), ("update", updates, Update)):
             for item in items:
                 if not isinstance(item, kind) or item.semaphore not in self.semaphores:
@@ -280,6 +290,22 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.steps)} calls, {len(self.tensors)} tensors>"
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
+def _several(items: Any, kind: type) -> tuple[Any, ...]:
+    """One wait or update, a list of them, or nothing."""
+    if items is None:
+        return ()
+    if isinstance(items, kind):
+        return (items,)
+    try:
+        return tuple(items)
+    except TypeError:
+        return (items,)
 
 
 def _engine(engine: Any, cls: type[Instruction], line: str) -> Engine | None:

@@ -19,6 +19,7 @@ from .isa import Engine, Step, UpdateOp, When
 from .isa.control import Nop
 from .isa.dma import DmaDirect2d
 from .isa.errors import Race
+from .isa.tensor import LoadWeights
 from .lower import queue_name
 from .program import Tensor
 from .table import Table
@@ -57,7 +58,7 @@ def check(
                     raise Race(
                         "race",
                         f"{place(steps, other.unit)} {verbs[0]} {other.view}, {place(steps, k)} {verbs[1]} {view}",
-                        "a semaphore that orders the two",
+                        "a semaphore that orders the two" + order.hint(other.unit),
                     )
     return sorted(names.get(s, f"S[{s}]") for s in order.observed)
 
@@ -97,6 +98,8 @@ class _Order:
             done = self.chain("ring", queue_name(step.engine, dma.generation))
         elif isinstance(dma, Nop):
             done = self.chain("control", step.engine)
+        elif isinstance(dma, LoadWeights):
+            done = self.chain("weights", step.engine)  # ends before the product it runs behind
         else:
             done = self.chain("engine", step.engine)
         began = self.chain("began", step.engine) if not isinstance(dma, DmaDirect2d | Nop) else done
@@ -166,6 +169,13 @@ class _Order:
             else:
                 total += other.amount
         return total
+
+    def hint(self, first: int) -> str:
+        """What is often behind a race with a DMA that does raise a semaphore."""
+        step = self.steps[first]
+        if not isinstance(step.instruction, DmaDirect2d) or not any(len(self.by_semaphore[u.semaphore]) > 1 for u in step.updates):
+            return ""
+        return "; a count over several DMAs in flight orders none of them, since each adds in 16 parts: give each its own semaphore"
 
     def before(self, first: int, second: int, first_writes: bool, second_writes: bool) -> bool:
         """True if the first step's access is over when the second's begins."""

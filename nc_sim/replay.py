@@ -19,6 +19,7 @@ from .isa import Engine
 from .isa.errors import Deadlock
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
+from .simulate import finite
 from .table import Table
 from .timeline import Timeline
 from .trace import profile_csv
@@ -115,7 +116,7 @@ def replay(
     profile = profile_csv.read(where, {e: float(look(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine})
     phase, source = (gate_phase_ns, "given") if gate_phase_ns is not None else (profile.gate_phase_ns, profile.gate_source)
     latencies = profile_csv.measured_dma(where, profile) if dma_from_trace else {}
-    options = Options(gate_phase_ns=Fraction(phase or 0), dma_latency_ns={k: Fraction(v) for k, v in latencies.items()})
+    options = Options(gate_phase_ns=finite(phase or 0, "gate_phase_ns"), dma_latency_ns={k: Fraction(v) for k, v in latencies.items()})
     table, reader = lower(profile.steps, data, options, profile.semaphore_names)
     try:
         timeline = core.run(table)

@@ -40,7 +40,7 @@ class Executed:
         return self.end_ns - self.start_ns
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(eq=False, kw_only=True, repr=False)
 class Result:
     """A finished run."""
 
@@ -111,6 +111,9 @@ class Result:
             for k, s in enumerate(self.steps)
         ]
         return tuple(sorted(out, key=lambda i: (i.start_ns, i.index)))
+
+    def __repr__(self) -> str:
+        return f"<Result {self.program.name} on {self.chip.name}: {len(self.steps)} instructions, {self.duration_ns:.1f} ns>"
 
     def summary(self) -> dict[str, Any]:
         """Plain numbers: times in ns, bytes, flops, instructions and busy time by engine."""

@@ -48,6 +48,9 @@ class Entry:
         return str(raw)
 
 
+LARGEST = Fraction(10**12)  # far beyond any hardware number; keeps every sum of ticks in 64 bits
+
+
 def _fraction(raw: Any, where: str) -> Fraction:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str | Decimal | Fraction):
         raise ChipError(where, f"{raw!r}", "a number of at least 0")
@@ -57,6 +60,8 @@ def _fraction(raw: Any, where: str) -> Fraction:
         raise ChipError(where, f"{raw!r}", "a number of at least 0") from None
     if value < 0:
         raise ChipError(where, f"{raw}", "a number of at least 0")
+    if value > LARGEST or 0 < value < 1 / LARGEST:
+        raise ChipError(where, f"{raw}", f"0, or a number from 1e-12 to {float(LARGEST):.0e}")
     return value
 
 
@@ -115,7 +120,8 @@ def _rows() -> Iterator[tuple[str, str, str]]:
             yield f"scalar.{kind}.{memory}_fixed_ns", "number", f"latency over streaming, {memory.upper()} source"
             yield f"scalar.{kind}.{memory}_gap_ns", "number", f"issue gap over streaming, {memory.upper()} source"
     yield "scalar.read_accumulator_ns", "number", "reading the accumulator out"
-    yield "scalar.pointer_ns", "number", "added for a [P, 1] scale or bias"
+    yield "scalar.function_pointer_ns", "number", "added to latency and gap of a function for a [P, 1] scale or bias"
+    yield "scalar.identity_pointer_ns", "number", "the same for an activation that only scales and shifts"
     yield "scalar.table_load_ns", "number", "loading an activation table"
     yield (
         "scalar.table_sets",
@@ -131,6 +137,8 @@ def _rows() -> Iterator[tuple[str, str, str]]:
         yield f"vector.{kind}.sixteen_bit_ratio", "number", "the same when they are also contiguous and at most 16 bits wide"
         yield f"vector.{kind}.sbuf_fixed_ns", "number", "latency over streaming, all operands in SBUF"
         yield f"vector.{kind}.psum_fixed_ns", "number", "latency over streaming, a PSUM operand"
+
+    yield "vector.copy.widening_ratio", "number", "time per element of a copy in SBUF to a wider type, over the base"
 
     for kind in ("iota", "affine_select", "copy", "tensor_scalar", "tensor_tensor", "memset"):
         yield f"gpsimd.{kind}.cycles_per_element", "number", "cycles per element"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -68,7 +69,7 @@ def simulate(
     engine: str = "simpy",
     values: bool | None = None,
     what_if: Mapping[str, Any] | None = None,
-    without: Iterable[str] = (),
+    without: Iterable[str] | None = (),
     gate_phase_ns: float = 0,
     phase_range: bool = False,
     races: str = "error",
@@ -88,11 +89,16 @@ def simulate(
         raise Unimplemented("simulate", f"engine={engine!r}", f"one of {', '.join(ENGINES)}")
     if races not in ("error", "report", "ignore"):
         raise ProgramError("simulate", f"races={races!r}", "'error', 'report' or 'ignore'")
-    data = chips.load(chip).what_if(overrides_without(without)).what_if(what_if or {})
+    if not isinstance(program, Program):
+        raise ProgramError("simulate", f"{type(program).__name__} {program!r}"[:80], "a Program")
+    phase = finite(gate_phase_ns, "gate_phase_ns")
+    data = chips.load(chip).what_if(overrides_without(without or ())).what_if(what_if or {})
     compiled, used = compile_program(program, data)
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise ProgramError("simulate", f"inputs of type {type(inputs).__name__}", "a mapping of names to arrays")
     given = dict(inputs or {})
     wanted = _check_inputs(compiled.tensors, given, values)
-    table, lowered = lower(compiled.steps, data, Options(Fraction(gate_phase_ns)), compiled.semaphores)
+    table, lowered = lower(compiled.steps, data, Options(phase), compiled.semaphores)
     used.used.update(lowered.used)
     memories = Memories(compiled.tensors, compiled.addresses, used, given) if wanted else None
     watching = list(probes)
@@ -112,7 +118,7 @@ def simulate(
     outputs = {} if memories is None else {t.name: memories.tensor(t) for t in compiled.tensors.values() if t.kind == "output"}
     return Result(
         program=program, compiled=compiled, table=table, timeline=timeline, outputs=outputs, used=tuple(sorted(used.used)),
-        races=tuple(found), observed_semaphores=tuple(observed), phase_range_ns=spread, without=tuple(without),
+        races=tuple(found), observed_semaphores=tuple(observed), phase_range_ns=spread, without=tuple(without or ()),
         gate_phase_ns=float(gate_phase_ns),
     )  # fmt: skip
 
@@ -123,6 +129,13 @@ def run(table: Table, steps: Sequence[Step], probes: Sequence[Probe] = (), progr
         return core.run(table, probes, progress=progress)
     except Deadlock as e:
         raise deadlock(e, table, steps) from None
+
+
+def finite(value: float | Fraction, name: str) -> Fraction:
+    """A time in ns that a user gave, exact."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Fraction | np.number) or not math.isfinite(value):
+        raise ProgramError("simulate", f"{name}={value!r}", "a finite number of ns")
+    return value if isinstance(value, Fraction) else Fraction(float(value))
 
 
 def _check_inputs(tensors: Mapping[str, Tensor], given: Mapping[str, np.ndarray], values: bool | None) -> bool:

@@ -95,6 +95,8 @@ class _Sync:
         waits = self.reduce(queue, needed)
         self.units.append(_Unit(source, position, list(self.known[queue])))
         signalling = [k for k, step in enumerate(group) if step.instruction.signals()]
+        if not signalling and any(step.instruction.views for step in group):
+            signalling = [len(group) - 1]  # a weight load or LOW pass on its own: others may have to wait for it
         if source >= len(Engine) or signalling:
             self.done[source].append(number)
         update = self.update(source, position)

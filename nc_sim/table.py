@@ -82,7 +82,7 @@ class Table:
     stream_names: tuple[str, ...]
     stream_start: Ints  # [S]
     stream_ptr: Ints  # [S + 1]: rows of stream s
-    stream_ordered: Ints  # [S]: 1: a row finishes no earlier than the rows before it
+    stream_ordered: Ints  # [S]: 1: a row finishes no earlier than the rows before it; STREAM rows never overtake each other
     # every row, transfers included [n + m]
     step: Ints
     role: Ints

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from .access import History
 from .chip import Reader
 from .explain import place
-from .isa import Engine, Memory, Step
+from .isa import Engine, Memory, Step, View
 from .isa.dma import DmaDirect2d
 from .isa.errors import ProgramError, Unsupported
-from .isa.tensor import Matmul
+from .isa.scalar import RESET, Activate, ReadAccumulator
+from .isa.tensor import LoadWeights, Matmul
 from .isa.view import MAX_FREE_DIMS
 from .program import Tensor
 
@@ -25,7 +26,10 @@ def validate(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Ma
                 raise e.at(place(steps, index)) from None
             except Unsupported as e:
                 raise e.at(place(steps, index)) from None
+    _weights(steps)
+    _accumulator(steps)
     _initialised(steps, tensors, addresses)
+    _outputs(steps, tensors)
 
 
 def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
@@ -90,6 +94,41 @@ def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, in
                 f"at most {limit} in {v.memory.name}",
                 "NeuronCore architecture guide",
             )
+
+
+def _weights(steps: Sequence[Step]) -> None:
+    """A product fits the weights in the array."""
+    loaded: View | None = None
+    for index, step in enumerate(steps):
+        i = step.instruction
+        if isinstance(i, LoadWeights):
+            loaded = i.src
+        elif isinstance(i, Matmul) and loaded is not None and loaded.shape != (i.src.partitions, i.columns):
+            found = f"weights [{loaded.partitions}, {loaded.elements}] in the array"
+            if loaded.partitions != i.src.partitions or loaded.elements != i.columns:
+                raise ProgramError(place(steps, index), found, f"[{i.src.partitions}, {i.columns}]: src's partitions, columns")
+
+
+def _accumulator(steps: Sequence[Step]) -> None:
+    """Sums are reset before they are added to or read."""
+    held: int | None = None
+    for index, step in enumerate(steps):
+        i = step.instruction
+        if isinstance(i, Activate):
+            if i.reduce_cmd in ("reset", "reset_reduce"):
+                held = i.data.partitions
+            elif i.reduce_cmd == "reduce" and held != i.data.partitions:
+                raise ProgramError(place(steps, index), f"reduce over {i.data.partitions} partitions", RESET)
+        elif isinstance(i, ReadAccumulator) and held != i.dst.partitions:
+            raise ProgramError(place(steps, index), f"sums of {i.dst.partitions} partitions", RESET)
+
+
+def _outputs(steps: Sequence[Step], tensors: Mapping[str, Tensor]) -> None:
+    """Every output is written, at least in part."""
+    written = {v.tensor for s in steps for v in s.instruction.writes}
+    for t in tensors.values():
+        if t.kind == "output" and t.name not in written:
+            raise ProgramError(f"{t.line} output {t.name}".strip(), "nothing writes it", "a dma_copy into it")
 
 
 def _initialised(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> None:

@@ -75,7 +75,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, Real):
         return st.floats(allow_nan=False, allow_infinity=False)
     if isinstance(kind, Pattern):
-        return st.lists(st.tuples(INT32, st.integers(1, 2**31)), max_size=5).map(tuple)
+        return st.lists(st.tuples(st.integers(1 - 2**31, 2**31 - 1), st.integers(1, 2**31 - 1)), max_size=5).map(tuple)
     if isinstance(kind, Axes):
         return st.lists(st.integers(-5, 5), min_size=1, max_size=5).map(tuple)
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in tests/strategies.py what it takes")

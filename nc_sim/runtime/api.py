@@ -16,6 +16,7 @@ import numpy as np
 import simpy
 
 from .. import chip as chips
+from .. import race
 from ..chip import Chip
 from ..forms import canonical_hash
 from ..lower import lower
@@ -25,7 +26,7 @@ from ..program import Program
 from ..result import body_ticks
 from ..simulate import compile_program, run
 from . import host
-from .events import HARDWARE, RUNTIME, Recorder, chosen
+from .events import HARDWARE, RUNTIME, Recorder, chosen, unknown
 from .objects import DeviceTensor, Model, Neff, Request, Ret, TensorSet
 from .status import NrtStatus, XuType
 
@@ -44,6 +45,7 @@ class _Unit:
         self.issued = self.completed = 0
         self.broken = False
         self.work = rt.env.event()  # fires when something is enqueued
+        self.watchers: list[simpy.Event] = []  # to fire at the next completion
 
     @property
     def outstanding(self) -> int:
@@ -68,9 +70,11 @@ class Runtime:
         self.device = [simpy.Resource(self.env, 1) for _ in range(cores)]  # one program at a time
         self.units = {(c, k, q): _Unit(self, c, k, q) for c in range(cores) for k in XuType for q in range(k.queues)}
         self.by_id = {u.id: u for u in self.units.values()}
-        self.models: list[Model] = []
-        self.tensors: list[DeviceTensor] = []
         self.neffs: dict[str, Neff] = {}
+        self.calls = 0  # synchronous calls that have not returned
+        self._models: dict[int, Model] = {}  # loaded, or unloaded after it ran: its events name it
+        self._loaded = [0] * cores
+        self._model_ids = self._tensor_ids = 0
         self.watchers: dict[int, list[simpy.Event]] = {}  # sequence -> events to fire at its completion
         self.completed_at: dict[int, int] = {}  # sequence -> when the host knew
         self.executions = 0
@@ -103,6 +107,11 @@ class Runtime:
     def now(self) -> int:
         return self.env.now  # type: ignore[return-value]
 
+    @property
+    def models(self) -> list[Model]:
+        """Models that are loaded or have run, in order of loading."""
+        return list(self._models.values())
+
     # ---- process
 
     def nrt_init(self, framework: str = "nc-sim", version: str = "", fal: str = "") -> NrtStatus:
@@ -118,7 +127,7 @@ class Runtime:
         """Ends the process's use of the device. Work in flight keeps it open: EXEC_NC_BUSY, and nothing is lost."""
         if (bad := self.usable()) is not NrtStatus.SUCCESS:
             return bad
-        if any(u.outstanding for u in self.units.values()):
+        if self.calls or any(u.outstanding for u in self.units.values()):
             return NrtStatus.EXEC_NC_BUSY
         self.state = NrtStatus.CLOSED
         return NrtStatus.SUCCESS
@@ -130,41 +139,55 @@ class Runtime:
     # ---- programs
 
     def nrt_load(self, program: Program, vnc: int = -1) -> tuple[NrtStatus, Model | None]:
-        """Load a program on a core; -1 takes the core with the fewest loaded programs."""
+        """Load a program on a core; -1 takes the core with the fewest loaded programs.
+
+        A program that `simulate` refuses is not loaded: its error is raised.
+        """
         if (bad := self.usable()) is not NrtStatus.SUCCESS:
             return bad, None
         if vnc >= self.cores or vnc < -1:
             return NrtStatus.LOAD_NOT_ENOUGH_NC, None
-        loaded = [sum(m.core == c and m.loaded for m in self.models) for c in range(self.cores)]
-        core = vnc if vnc >= 0 else loaded.index(min(loaded))
+        core = vnc if vnc >= 0 else self._loaded.index(min(self._loaded))
         neff = self.neff(program)
         if self.hbm_used[core] + _own_bytes(neff) > self.hbm_bytes:
             return NrtStatus.RESOURCE, None
         self.hbm_used[core] += _own_bytes(neff)
-        model = Model(len(self.models), neff, core)
-        self.models.append(model)
-        self.trace.add("nrt_load", RUNTIME, self.now, self.now, core=core, attributes={"model_id": model.id, "model_name": program.name})
+        model = Model(self._model_ids, neff, core)
+        self._model_ids += 1
+        self._models[model.id] = model
+        self._loaded[core] += 1
+        self._note("nrt_load", core, {"model_id": model.id, "model_name": program.name})
         return NrtStatus.SUCCESS, model
 
     def nrt_unload(self, model: Model) -> NrtStatus:
         """Free a model; INVALID_HANDLE if it is not loaded, EXEC_NC_BUSY while it executes."""
         if (bad := self.usable()) is not NrtStatus.SUCCESS:
             return bad
-        if not model.loaded:
+        if not model.loaded or self._models.get(model.id) is not model:
             return NrtStatus.INVALID_HANDLE
         if model.in_flight:
             return NrtStatus.EXEC_NC_BUSY
         model.loaded = False
+        if not model.executions:
+            del self._models[model.id]
+        self._loaded[model.core] -= 1
         self.hbm_used[model.core] -= _own_bytes(model.neff)
+        self._note("nrt_unload", model.core, {"model_id": model.id, "model_name": model.neff.program.name})
         return NrtStatus.SUCCESS
 
     def neff(self, program: Program) -> Neff:
-        """The compiled form of a program, and the time its core takes; computed once per program."""
+        """The compiled form of a program, and the time its core takes; computed once per program.
+
+        What `simulate` raises for a program is raised here: ProgramError (Race and Deadlock among them) and the others.
+        """
         key = canonical_hash(program)
         if key not in self.neffs:
             compiled, reader = compile_program(program, self.chip)
             table, _ = lower(compiled.steps, self.chip, names=compiled.semaphores)
-            body = self.chip.ns(body_ticks(table, run(table, compiled.steps)))
+            timeline = run(table, compiled.steps)
+            if compiled.explicit:
+                race.check(compiled.steps, compiled.tensors, compiled.addresses, table, timeline, compiled.semaphores)
+            body = self.chip.ns(body_ticks(table, timeline))
             fixed = float(reader("program.prologue_ns") + reader("program.epilogue_ns"))
             self.neffs[key] = Neff(program, compiled, key, math.ceil(body), math.ceil(body + fixed))
         return self.neffs[key]
@@ -180,10 +203,11 @@ class Runtime:
         core = vnc if placement == "device" else -1
         if core >= 0 and self.hbm_used[core] + size > self.hbm_bytes:
             return NrtStatus.RESOURCE, None
-        tensor = DeviceTensor(len(self.tensors), name, core, np.zeros(size, np.uint8))
-        self.tensors.append(tensor)
+        tensor = DeviceTensor(self._tensor_ids, name, core, np.zeros(size, np.uint8))
+        self._tensor_ids += 1
         if core >= 0:
             self.hbm_used[core] += size
+        self._note("nrt_tensor_allocate", core, {"tensor_id": tensor.id, "size": size})
         return NrtStatus.SUCCESS, tensor
 
     def nrt_tensor_free(self, tensor: DeviceTensor) -> NrtStatus:
@@ -194,28 +218,43 @@ class Runtime:
             return NrtStatus.INVALID_HANDLE
         if tensor.in_flight:
             return NrtStatus.INVALID
-        tensor.freed = True
         if tensor.core >= 0:
             self.hbm_used[tensor.core] -= tensor.size
+        self._note("nrt_tensor_free", tensor.core, {"tensor_id": tensor.id, "size": tensor.size})
+        tensor.freed, tensor.data = True, np.empty(0, np.uint8)
         return NrtStatus.SUCCESS
 
     def nrt_tensor_write(self, tensor: DeviceTensor, data: np.ndarray, offset: int = 0, *, thread: int = 0) -> Step:
         """Host to device, synchronous; returns the status."""
-        return (yield from self._copy_now("nrt_tensor_write", "dmem_buf_copyin", _bytes(data), 0, tensor, offset, data.nbytes, thread))
+        return (yield from self._copy_now("nrt_tensor_write", _bytes(data), 0, tensor, offset, data.nbytes, thread))
 
     def nrt_tensor_read(self, tensor: DeviceTensor, into: np.ndarray, offset: int = 0, *, thread: int = 0) -> Step:
         """Device to host, synchronous: what the tensor holds at that moment, whoever is about to write it."""
-        return (yield from self._copy_now("nrt_tensor_read", "dmem_buf_copyout", tensor, offset, _bytes(into), 0, into.nbytes, thread))
+        return (yield from self._copy_now("nrt_tensor_read", tensor, offset, _bytes(into), 0, into.nbytes, thread))
 
-    def _copy_now(self, name: str, inner: str, src: Any, at: int, dst: Any, to: int, size: int, thread: int) -> Step:
+    def nrt_tensor_copy(
+        self, src: DeviceTensor, src_offset: int, dst: DeviceTensor, dst_offset: int, size: int, *, thread: int = 0
+    ) -> Step:
+        """Between two tensors, synchronous; INVALID for tensors of two cores. Returns the status."""
+        return (yield from self._copy_now("nrt_tensor_copy", src, src_offset, dst, dst_offset, size, thread))
+
+    def _copy_now(self, name: str, src: Any, at: int, dst: Any, to: int, size: int, thread: int) -> Step:
         if (bad := self._copy_status(src, at, dst, to, size)) is not NrtStatus.SUCCESS:
             return bad
         start = self.now
-        core = next(x.core for x in (src, dst) if isinstance(x, DeviceTensor))
-        yield self.spend(self._copy_ns(size))
-        _move(src, at, dst, to, size)
+        tensors = [x for x in (src, dst) if isinstance(x, DeviceTensor)]
+        core = max(t.core for t in tensors)
+        self.calls += 1
+        _hold(tensors, 1)
+        try:
+            yield self.spend(self._copy_ns(size))
+            _move(src, at, dst, to, size)
+        finally:
+            self.calls -= 1
+            _hold(tensors, -1)
         outer = self.trace.add(name, RUNTIME, start, self.now, core=core, thread=thread, attributes={"size": size})
-        self.trace.add(inner, RUNTIME, start, self.now, core=core, thread=thread, parent=outer, attributes={"size": size})
+        if inner := _direction(src, dst):
+            self.trace.add(inner, RUNTIME, start, self.now, core=core, thread=thread, parent=outer, attributes={"size": size})
         return NrtStatus.SUCCESS
 
     def _copy_status(self, src: Any, at: int, dst: Any, to: int, size: int) -> NrtStatus:
@@ -240,17 +279,25 @@ class Runtime:
         self, model: Model, inputs: Mapping[str, DeviceTensor], outputs: Mapping[str, DeviceTensor], *, thread: int = 0
     ) -> Step:
         """Execute and wait; returns the status."""
-        ret = Ret()
-        start = self.now
-        status, seq = yield from self.nrta_execute_schedule(model, inputs, outputs, 0, ret, thread=thread)
-        if status is not NrtStatus.SUCCESS:
-            return status
-        yield self.nrta_event_register_seq_id_completion(seq)
+        if (bad := self._schedule_status(model, inputs, outputs, 0)) is not NrtStatus.SUCCESS:
+            return bad
+        ret, start = Ret(), self.now
+        request = Request(0, XuType.COMPUTE, model.core, 0, ret, thread, model, dict(inputs), dict(outputs), synchronous=True)
+        self.calls += 1
+        try:
+            status, seq = yield from self._enqueue(request, "nrta_execute_schedule")
+            if status is not NrtStatus.SUCCESS:
+                return status
+            _, done = self.nrta_event_register_seq_id_completion(seq)
+            yield done
+        finally:
+            self.calls -= 1
         self.trace.add(
             "nrt_execute",
             RUNTIME,
             start,
             self.now,
+            id=request.parent,
             core=model.core,
             thread=thread,
             flow=(seq,),
@@ -301,10 +348,11 @@ class Runtime:
             return NrtStatus.QUEUE_FULL, 0
         unit.issued += 1
         request.seq = unit.id << XU_BITS | unit.issued
-        for tensor in request.holds():
-            tensor.in_flight += 1
+        _hold(request.holds(), 1)
         if request.model is not None:
             request.model.in_flight += 1
+        if request.synchronous:
+            request.parent = self.trace.reserve()
         start = self.now
         yield self.spend(self.profile.schedule_ns)
         outer = self.trace.add(
@@ -314,6 +362,7 @@ class Runtime:
             self.now,
             core=request.core,
             thread=request.thread,
+            parent=request.parent,
             flow=(request.seq,),
             attributes={"label": request.label},
         )
@@ -370,15 +419,31 @@ class Runtime:
             return NrtStatus.QUEUE_EMPTY, 0
         return NrtStatus.SUCCESS, unit.id << XU_BITS | unit.completed
 
-    def nrta_event_register_seq_id_completion(self, seq: int) -> simpy.Event:
-        """An event that fires when a request is done, at once if it is."""
+    def nrta_event_register_seq_id_completion(self, seq: int) -> tuple[NrtStatus, simpy.Event]:
+        """An event that fires when a request is done, at once if it is; its value is the sequence id.
+
+        INVALID for a sequence id that no request had. The event of a call that fails fires at once, so that nobody hangs.
+        """
         event = self.env.event()
         status, done = self.nrta_is_completed(seq)
         if done or status is not NrtStatus.SUCCESS:
-            event.succeed()
+            event.succeed(seq)
         else:
             self.watchers.setdefault(seq, []).append(event)
-        return event
+        return status, event
+
+    def nrta_event_register_xu_completion(self, lnc: int, kind: XuType, queue: int) -> tuple[NrtStatus, simpy.Event]:
+        """An event that fires when a unit next completes a request; its value is the sequence id. INVALID for no unit."""
+        event = self.env.event()
+        unit = self.units.get((lnc, kind, queue))
+        status = self.usable()
+        if status is NrtStatus.SUCCESS and unit is None:
+            status = NrtStatus.INVALID
+        if status is not NrtStatus.SUCCESS or unit is None:
+            event.succeed()
+        else:
+            unit.watchers.append(event)
+        return status, event
 
     # ---- the units
 
@@ -391,9 +456,10 @@ class Runtime:
                 yield unit.work
             request = unit.waiting.popleft()
             if request.kind is XuType.COMPUTE:
-                start = self.now
-                yield self.spend(self.profile.process_ns)
-                self.trace.add("kbl_exec_pre", RUNTIME, start, self.now, core=unit.core, thread=request.thread, flow=(request.seq,))
+                if not unit.broken:
+                    start = self.now
+                    yield self.spend(self.profile.process_ns)
+                    self._step("kbl_exec_pre", request, start, (request.seq,))
                 after = self.env.event()
                 self.env.process(self._execute(unit, request, before, after))
                 before = after
@@ -406,85 +472,122 @@ class Runtime:
         src, at, dst, to, size = request.copy
         start = self.now
         yield self.spend(self._copy_ns(size))
-        if any(t.freed for t in request.holds()):
-            request.status = NrtStatus.INVALID_HANDLE
-        else:
-            _move(src, at, dst, to, size)
-        inner = "dmem_buf_copyout" if request.label == "nrta_tensor_read" else "dmem_buf_copyin"
-        self.trace.add(
-            inner, RUNTIME, start, self.now, core=request.core, thread=request.thread, flow=(request.seq,), attributes={"size": size}
-        )
+        _move(src, at, dst, to, size)
+        if inner := _direction(src, dst):
+            self._step(inner, request, start, (request.seq,), {"size": size})
 
     def _execute(self, unit: _Unit, request: Request, before: simpy.Event, after: simpy.Event) -> Step:
-        """The device's part, then the way back to the host."""
-        model, core = request.model, unit.core
-        assert model is not None
+        """The device's part, then the way back to the host. What a broken unit still holds does not run."""
         waited = self.now
-        with self.device[core].request() as turn:
+        with self.device[unit.core].request() as turn:
             yield turn
-            request.exec_id = self.executions
-            self.executions += 1
-            switched = self.resident[core] != model.neff.hash
-            if switched:
-                start = self.now
-                yield self.spend(self.profile.switch_ns)
-                self.trace.add(
-                    "nc_model_switch", HARDWARE, start, self.now, core=core, flow=(request.exec_id,), attributes={"model_id": model.id}
-                )
-                self.resident[core] = model.neff.hash
-            start = self.now
-            length = min(model.neff.total_ns, self.exec_timeout_ns)
-            yield self.spend(length)
-            if model.neff.total_ns > self.exec_timeout_ns:
-                request.status, unit.broken = NrtStatus.TIMEOUT, True
-            elif self.values:
-                request.status = self._compute(model, request)
-            model.executions += 1
-            running = {"exec_id": request.exec_id, "model_id": model.id, "model_name": model.neff.program.name, "device_core_idx": core}
-            self.trace.add("nc_exec_running", HARDWARE, start, start + length, core=core, flow=(request.exec_id,), attributes=running)
-        yield self.spend(self.profile.completion_ns)
+            runs = not unit.broken
+            if runs:
+                start = yield from self._run(unit, request)
+        if runs:
+            yield self.spend(self.profile.completion_ns)
+        else:
+            request.status = NrtStatus.EXEC_UNIT_UNRECOVERABLE
         yield before  # completions of one unit come in order
-        wait = self.trace.add(
-            "kbl_exec_wait", RUNTIME, waited, self.now, core=core, thread=request.thread, flow=(request.seq, request.exec_id)
-        )
-        sync = {"cpu_timestamp_ns": start, "nc_timestamp_ns": start, "exec_id": request.exec_id}
-        self.trace.add("timestamp_sync_point", HARDWARE, start, start, core=core, parent=wait, flow=(request.exec_id,), attributes=sync)
-        self.trace.add("kbl_exec_post", RUNTIME, self.now, self.now, core=core, thread=request.thread, flow=(request.seq,))
+        if runs:
+            wait = self._step("kbl_exec_wait", request, waited, (request.seq, request.exec_id))
+            sync = {"cpu_timestamp_ns": start, "nc_timestamp_ns": start, "exec_id": request.exec_id}
+            self.trace.add(
+                "timestamp_sync_point", HARDWARE, start, start, core=unit.core, parent=wait, flow=(request.exec_id,), attributes=sync
+            )
+            self._step("kbl_exec_post", request, self.now, (request.seq,))
         self._finish(unit, request)
         after.succeed()
+
+    def _run(self, unit: _Unit, request: Request) -> Step:
+        """One execution on the core: operands are read at its beginning, results written at its end. Returns when it began."""
+        model, core = request.model, unit.core
+        assert model is not None
+        request.exec_id = self.executions
+        self.executions += 1
+        if self.resident[core] != model.neff.hash:
+            start = self.now
+            yield self.spend(self.profile.switch_ns)
+            self.trace.add(
+                "nc_model_switch", HARDWARE, start, self.now, core=core, flow=(request.exec_id,), attributes={"model_id": model.id}
+            )
+            self.resident[core] = model.neff.hash
+        start = self.now
+        length = min(model.neff.total_ns, self.exec_timeout_ns)
+        in_time = length == model.neff.total_ns
+        results: dict[str, np.ndarray] = {}
+        if not in_time:
+            request.status = NrtStatus.TIMEOUT
+        elif self.values:
+            request.status, results = self._compute(model, request)
+        yield self.spend(length)
+        for name, data in results.items():
+            request.outputs[name].data[:] = data
+        unit.broken = not in_time
+        model.executions += 1
+        model.running_ns += length
+        running = {"exec_id": request.exec_id, "model_id": model.id, "model_name": model.neff.program.name, "device_core_idx": core}
+        self.trace.add("nc_exec_running", HARDWARE, start, self.now, core=core, flow=(request.exec_id,), attributes=running)
+        return start
 
     def _finish(self, unit: _Unit, request: Request) -> None:
         unit.completed += 1
         self.completed_at[request.seq] = self.now
-        for tensor in request.holds():
-            tensor.in_flight -= 1
+        _hold(request.holds(), -1)
         if request.model is not None:
             request.model.in_flight -= 1
         request.ret.value = request.status
-        for event in self.watchers.pop(request.seq, []):
-            event.succeed()
+        watching, unit.watchers = self.watchers.pop(request.seq, []) + unit.watchers, []
+        for event in watching:
+            event.succeed(request.seq)
 
-    def _compute(self, model: Model, request: Request) -> NrtStatus:
-        """The program's values on the tensors of the request; NaN in an output is reported, as the hardware counts it."""
+    def _compute(self, model: Model, request: Request) -> tuple[NrtStatus, dict[str, np.ndarray]]:
+        """What the program makes of the request's inputs, as bytes; NaN in an output is reported, as the hardware counts it."""
         compiled = model.neff.compiled
         memories = Memories(compiled.tensors, compiled.addresses, self.chip.reader(), {})
         for name, tensor in request.inputs.items():
             memories.hbm[name] = tensor.data.copy()
         interpret(compiled.steps, memories)
         status = NrtStatus.SUCCESS
-        for name, tensor in request.outputs.items():
-            tensor.data[:] = memories.hbm[name]
+        for name in request.outputs:
             found = memories.tensor(compiled.tensors[name])
             if compiled.tensors[name].dtype.kind == "float" and np.isnan(found.astype(np.float32)).any():
                 status = NrtStatus.EXEC_COMPLETED_WITH_NUM_ERR
-        return status
+        return status, {name: memories.hbm[name] for name in request.outputs}
+
+    # ---- events
+
+    def _note(self, name: str, core: int, attributes: dict[str, Any]) -> None:
+        """The event of a call that takes no time."""
+        self.trace.add(name, RUNTIME, self.now, self.now, core=core, attributes=attributes)
+
+    def _step(self, name: str, request: Request, start: int, flow: tuple[int, ...], attributes: dict[str, Any] | None = None) -> int:
+        """The event of a step of a request, ending now."""
+        return self.trace.add(
+            name,
+            RUNTIME,
+            start,
+            self.now,
+            core=request.core,
+            thread=request.thread,
+            parent=request.parent,
+            flow=flow,
+            attributes=attributes or {},
+        )
 
     # ---- trace control
 
     def nrt_sys_trace_config_set_capture_enabled(self, cores: Iterable[int] | None = None, types: Iterable[str] | None = None) -> NrtStatus:
-        """Which cores and event types are captured; groups `hardware` and `software`, `^name` leaves one out."""
-        self.trace.cores = None if cores is None else frozenset(cores)
-        self.trace.names = None if types is None else chosen(types)
+        """Which cores and event types are captured; None for all. Types are names and the groups `hardware` and `software`.
+
+        A word with a `^` leaves its name or group out of what the others choose, or of everything. INVALID, and nothing
+        changes, if there is no such core or type.
+        """
+        wanted, words = list(cores or ()), list(types or ())
+        if unknown(words) or any(c not in range(self.cores) for c in wanted):
+            return NrtStatus.INVALID
+        self.trace.cores = None if cores is None else frozenset(wanted)
+        self.trace.names = None if types is None else chosen(words)
         return NrtStatus.SUCCESS
 
 
@@ -499,6 +602,18 @@ def _bytes(array: np.ndarray) -> np.ndarray:
         raise ValueError("a host buffer must be contiguous")
     view: np.ndarray = array.reshape(-1).view(np.uint8)
     return view
+
+
+def _hold(tensors: Iterable[DeviceTensor], by: int) -> None:
+    """Count a use of tensors, which must live until it ends."""
+    for tensor in tensors:
+        tensor.in_flight += by
+
+
+def _direction(src: Any, dst: Any) -> str:
+    """The event of a copy's bytes between host and device; none for a copy within either."""
+    leaves, enters = (isinstance(x, DeviceTensor) and x.core >= 0 for x in (src, dst))
+    return "" if leaves == enters else "dmem_buf_copyout" if leaves else "dmem_buf_copyin"
 
 
 def _move(src: Any, at: int, dst: Any, to: int, size: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -42,41 +45,64 @@ class Event:
 
 @attrs.define
 class Recorder:
-    """Keeps events of the chosen cores and names; ids count from zero in order of recording."""
+    """Keeps the latest events of the chosen cores and names, a ring for each core; ids count from zero.
+
+    Events without a core, which are -1 of the counts, have a ring too. The filters are those of the runtime: events of a
+    framework, which has its own profiler, pass them.
+    """
 
     cores: frozenset[int] | None = None
     names: frozenset[str] | None = None
-    limit_per_core: int = 1_000_000  # the real ring's default; the oldest are overwritten there, and counted here
-    events: list[Event] = attrs.field(factory=list)
-    dropped: dict[int, int] = attrs.field(factory=dict)
-    kept: dict[int, int] = attrs.field(factory=dict)
+    limit_per_core: int = 1_000_000  # the real ring's default
+    dropped: dict[int, int] = attrs.field(factory=dict)  # by core: events that later ones overwrote
     next_id: int = 0
+    _rings: dict[int, deque[Event]] = attrs.field(factory=dict, init=False, repr=False)
+    _sorted: list[Event] | None = attrs.field(default=None, init=False, repr=False, eq=False)
 
-    def add(self, name: str, source: str, start_ns: int, end_ns: int, **fields: Any) -> int:
-        """Record one event; its id is returned whether it is kept or not."""
-        number = self.next_id
+    @property
+    def events(self) -> list[Event]:
+        """What is kept, by id: parents before their children."""
+        if self._sorted is None:
+            self._sorted = sorted(chain.from_iterable(self._rings.values()), key=attrgetter("id"))
+        return self._sorted
+
+    def reserve(self) -> int:
+        """An id for an event that is recorded at its end, when its children are there."""
         self.next_id += 1
-        core = fields.get("core", -1)
-        if (self.cores is not None and core >= 0 and core not in self.cores) or (self.names is not None and name not in self.names):
-            return number
-        if self.kept.get(core, 0) >= self.limit_per_core:
+        return self.next_id - 1
+
+    def add(self, name: str, source: str, start_ns: int, end_ns: int, *, id: int | None = None, core: int = -1, **fields: Any) -> int:
+        """Record one event, under an id of its own or a reserved one; the id is returned whether it is kept or not."""
+        number = self.reserve() if id is None else id
+        if source != FRAMEWORK:
+            if self.names is not None and name not in self.names:
+                return number
+            if self.cores is not None and core >= 0 and core not in self.cores:
+                return number
+        ring = self._rings.setdefault(core, deque())
+        if len(ring) >= self.limit_per_core:
             self.dropped[core] = self.dropped.get(core, 0) + 1
-            return number
-        self.kept[core] = self.kept.get(core, 0) + 1
-        self.events.append(Event(number, name, source, start_ns, end_ns, **fields))
+            if not ring:
+                return number
+            ring.popleft()
+        ring.append(Event(number, name, source, start_ns, end_ns, core, **fields))
+        self._sorted = None
         return number
 
 
-def chosen(words: Iterable[str]) -> frozenset[str]:
-    """Event names of a filter: names, groups (hardware, software), and ^name to leave one out."""
-    keep: set[str] = set()
-    every = set().union(*GROUPS.values())
-    items = list(words)
-    if all(w.startswith("^") for w in items):
-        keep = set(every)
-    for w in items:
-        if w.startswith("^"):
-            keep -= GROUPS.get(w[1:], {w[1:]})
-        else:
-            keep |= GROUPS.get(w, {w})
-    return frozenset(keep)
+def chosen(words: Sequence[str]) -> frozenset[str]:
+    """Event names of a filter: names and groups (hardware, software), then less those with a ^; the order does not matter."""
+    every = frozenset().union(*GROUPS.values())
+    named = [w for w in words if not w.startswith("^")]
+    left_out = [w[1:] for w in words if w.startswith("^")]
+    return (_names(named) if named else every) - _names(left_out)
+
+
+def unknown(words: Iterable[str]) -> list[str]:
+    """Words of a filter that name no event and no group."""
+    every = set(GROUPS).union(*GROUPS.values())
+    return [w for w in words if not isinstance(w, str) or w.removeprefix("^") not in every]
+
+
+def _names(words: Iterable[str]) -> frozenset[str]:
+    return frozenset().union(*(GROUPS.get(w, {w}) for w in words))

@@ -107,7 +107,9 @@ class Framework:
     def wait_for_oldest(self) -> Step:
         """Wait for the oldest outstanding dispatch, and give it its time on the stream."""
         dispatch, seq, ret, outer = self.pending.popleft()
-        yield self.rt.nrta_event_register_seq_id_completion(seq)
+        status, done = self.rt.nrta_event_register_seq_id_completion(seq)
+        _check(dispatch.name, status)
+        yield done
         _check(dispatch.name, ret.value)
         dispatch.completed_ns = self.rt.completed_at[seq]
         start = max(dispatch.submitted_ns, self.stream_end)

@@ -12,6 +12,7 @@ import attrs
 from ..isa.errors import ChipError
 
 STATUSES = ("measured", "documented", "derived", "fitted", "assumed")
+FORM = "{ value = ..., status = ..., source = ... }"
 
 
 @attrs.frozen
@@ -43,13 +44,16 @@ def load(profile: str | Path | HostProfile) -> HostProfile:
         return profile
     name = str(profile)
     if name in names():
-        return parse((_folder() / f"{name}.toml").read_text(), name)
+        return parse((_folder() / f"{name}.toml").read_text(encoding="utf-8"), name)
     if not name.endswith(".toml"):
         raise ChipError("host profile", f"{name!r}", f"one of {', '.join(names())}, or the path of a .toml file")
     try:
-        return parse(Path(name).read_text(), name)
+        text = Path(name).read_text(encoding="utf-8")
     except OSError as e:
         raise ChipError(name, f"cannot be read: {e.strerror}", "a host profile") from None
+    except UnicodeDecodeError:
+        raise ChipError(name, "not UTF-8 text", "a host profile") from None
+    return parse(text, name)
 
 
 def parse(text: str, where: str) -> HostProfile:
@@ -66,14 +70,18 @@ def parse(text: str, where: str) -> HostProfile:
             raise ChipError(where, f"unknown key {key!r}", f"one of {', '.join(NUMBERS)}")
     values, provenance = {}, {}
     for key in NUMBERS:
-        raw = data.get(key)
+        if key not in data:
+            raise ChipError(where, f"no {key!r}", FORM)
+        raw = data[key]
         if not isinstance(raw, dict) or set(raw) != {"value", "status", "source"}:
-            raise ChipError(f"{where}: {key}", f"{raw!r}", "{ value = ..., status = ..., source = ... }")
+            raise ChipError(f"{where}: {key}", f"{raw!r}", FORM)
         if not isinstance(raw["value"], int) or isinstance(raw["value"], bool) or raw["value"] < 0:
             raise ChipError(f"{where}: {key}", f"{raw['value']!r}", "a whole number of at least 0")
         if raw["status"] not in STATUSES:
             raise ChipError(f"{where}: {key}", f"status {raw['status']!r}", f"one of {', '.join(STATUSES)}")
-        values[key], provenance[key] = raw["value"], (raw["status"], str(raw["source"]))
+        if not isinstance(raw["source"], str) or not raw["source"].strip():
+            raise ChipError(f"{where}: {key}", f"source {raw['source']!r}", "text that says where the number is from")
+        values[key], provenance[key] = raw["value"], (raw["status"], raw["source"])
     if values["copy_bytes_per_us"] == 0:
         raise ChipError(f"{where}: copy_bytes_per_us", "0", "at least 1")
     return HostProfile(name=name, provenance=provenance, **values)

@@ -43,6 +43,7 @@ class Model:
     loaded: bool = True
     in_flight: int = 0
     executions: int = 0
+    running_ns: int = 0  # all of its nc_exec_running
 
 
 @attrs.define(eq=False)
@@ -52,7 +53,7 @@ class DeviceTensor:
     id: int
     name: str
     core: int
-    data: np.ndarray  # uint8
+    data: np.ndarray  # uint8; empty once freed
     freed: bool = False
     in_flight: int = 0
 
@@ -87,6 +88,8 @@ class Request:
     outputs: Mapping[str, DeviceTensor] = attrs.field(factory=dict)
     copy: tuple[DeviceTensor | np.ndarray, int, DeviceTensor | np.ndarray, int, int] | None = None  # src, at, dst, at, bytes
     label: str = ""
+    synchronous: bool = False  # of nrt_execute
+    parent: int = -1  # its event, the parent of the steps
     exec_id: int = 0
     status: NrtStatus = NrtStatus.SUCCESS
 

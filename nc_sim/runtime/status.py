@@ -46,8 +46,12 @@ class XuType(enum.IntEnum):
 
 
 class NrtError(ProgramError):
-    """A call of the Pythonic layer ended with a status other than SUCCESS."""
+    """A call of a Python layer ended with a status other than SUCCESS; `status` tells which."""
 
     def __init__(self, where: str, status: NrtStatus, required: str = "NRT_SUCCESS") -> None:
         super().__init__(where, f"NRT_{status.name} ({int(status)})", required, "neuron-runtime API")
         self.status = status
+
+    def at(self, where: str) -> NrtError:
+        """The same error, placed."""
+        return NrtError(f"{where} {self.where}".strip(), self.status, self.required)

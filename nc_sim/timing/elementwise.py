@@ -34,8 +34,11 @@ def vector(work: Work, chip: Reader) -> Cost:
     fixed, gap = chip(f"{kind}.{'psum' if psum else 'sbuf'}_fixed_ns"), chip("vector.gap_ns")
     rate = chip(f"{kind}.cycles_per_element")
     if not psum:
-        fast = work.sixteen_bit and work.contiguous
-        rate *= chip(f"{kind}.sixteen_bit_ratio") if fast else chip(f"{kind}.sbuf_ratio")
+        if work.widening and work.kind == "copy":
+            rate *= chip("vector.copy.widening_ratio")
+        else:
+            fast = work.sixteen_bit and work.contiguous
+            rate *= chip(f"{kind}.sixteen_bit_ratio") if fast else chip(f"{kind}.sbuf_ratio")
     if work.vectors:
         fixed, gap = fixed + chip("vector.pointer_ns"), gap + chip("vector.pointer_ns")
     return _streamed(work, Engine.VECTOR, rate, fixed, gap, chip)
@@ -49,11 +52,11 @@ def scalar(work: Work, chip: Reader) -> Cost:
     if work.kind == "read_accumulator":
         ticks = chip.chip.ticks(chip("scalar.read_accumulator_ns"))
         return same(ticks, ticks)
-    kind = "copy" if work.kind in ("copy", "tensor_scalar") else work.kind
+    kind = "identity" if work.kind == "tensor_scalar" else work.kind  # scale and shift, as an activation without a function
     memory = "psum" if work.psum_read else "sbuf"
-    kind = _kind("scalar", kind, chip, f".{memory}_fixed_ns")
-    extra = chip("scalar.pointer_ns") if work.vectors else Fraction(0)
-    fixed, gap = chip(f"{kind}.{memory}_fixed_ns") + extra, chip(f"{kind}.{memory}_gap_ns") + extra
+    key = _kind("scalar", kind, chip, f".{memory}_fixed_ns")
+    extra = chip(f"scalar.{kind}_pointer_ns") if work.vectors else Fraction(0)
+    fixed, gap = chip(f"{key}.{memory}_fixed_ns") + extra, chip(f"{key}.{memory}_gap_ns") + extra
     return _streamed(work, Engine.SCALAR, chip("scalar.cycles_per_element"), fixed, gap, chip)
 
 

@@ -404,6 +404,15 @@ def _read_program(path: Path, trace: Trace) -> Program:
     found, wanted = hashlib.sha256(data).hexdigest(), trace.program_sha256
     if found != wanted:
         raise ProgramError(str(path), f"SHA-256 {found[:12]}…", f"{wanted[:12]}…, of the program that the trace was recorded with")
+    return _program_of(data, path)
+
+
+def load_saved_program(path: str | Path) -> Program:
+    """The program of a saved `neff_<hash>.neff.msgpack`, to run again."""
+    return _program_of(_read(Path(path), "a program"), Path(path))
+
+
+def _program_of(data: bytes, path: Path) -> Program:
     payload = _map(data, str(path), PROGRAM_FORMAT, PROGRAM_VERSION).get("program")
     _require(isinstance(payload, bytes), f"{path} program", payload, "the bytes of a program")
     return program_from_msgpack(payload, str(path))  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import collections
 import csv
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from ..isa import Engine, Step, Update, UpdateOp, Wait, When
 from ..isa.dma import DmaDirect2d
 from ..isa.errors import NcSimError, ProgramError, Unimplemented
 from ..isa.tensor import LoadWeights, Matmul
+from ..program import HARDWARE_SEMAPHORES, MAX_VALUE
 from .profile_operands import BUILD, ENGINES, Operands, matmul, word
 
 RUNTIME = {
@@ -64,7 +66,7 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profil
     """
     release_ns = release_ns or {}
     rows = list(_rows(path))
-    body = [(line, r) for line, r in rows if _in_body(f"{path.name}:{line}", r)]
+    body = _body(path, rows)
     if not body:
         raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
     queues: dict[Engine, list[tuple[int, dict[str, str]]]] = collections.defaultdict(list)
@@ -108,7 +110,7 @@ def _origin(path: Path, steps: list[Step], measured: list[Measured], release_ns:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
         raise ProgramError(str(path), f"cannot be read: {e.strerror}", "a profile's NAME.instr.csv") from None
     except UnicodeDecodeError:
@@ -124,6 +126,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 if row[column] is None:
                     raise ProgramError(f"{path}:{line}", f"no value for {column!r}", "a complete row; is the file cut off?")
             for column in ("timestamp_ns", "duration_ns", "pc"):
+                row[column] = row[column].strip().removesuffix(".0")  # some exports write every number as a float
                 if not row[column].isdigit():
                     raise ProgramError(f"{path}:{line}", f"{column} is {row[column]!r}", "a whole number of at least 0")
             if row["engine"] not in ENGINES:
@@ -133,16 +136,29 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         raise ProgramError(f"{path}:{reader.line_num}", f"not CSV: {e}", "a profile's NAME.instr.csv") from None
 
 
-def _in_body(where: str, row: Mapping[str, str]) -> bool:
+def _body(path: Path, rows: list[tuple[int, dict[str, str]]]) -> list[tuple[int, dict[str, str]]]:
+    """Rows of the user's program; an opcode nobody knows is an error between them, and the runtime's affair elsewhere."""
+    body = [(line, r) for line, r in rows if _in_body(r)]
+    span: dict[Engine, tuple[int, int]] = {}
+    for _, r in body:
+        pc, engine = int(r["pc"]), ENGINES[r["engine"]]
+        low, high = span.get(engine, (pc, pc))
+        span[engine] = min(low, pc), max(high, pc)
+    for line, r in rows:
+        if r["opcode"] in BUILD or r["opcode"] in RUNTIME:
+            continue
+        low, high = span.get(ENGINES[r["engine"]], (1, 0))
+        if low <= int(r["pc"]) <= high or _SEMAPHORE.search(r["operands"]):
+            known = ", ".join(sorted({*BUILD, *RUNTIME}))
+            raise Unimplemented(f"{path.name}:{line}", f"opcode {r['opcode']}", f"one of {known}")
+    return body
+
+
+def _in_body(row: Mapping[str, str]) -> bool:
     opcode = row["opcode"]
-    if opcode in BUILD and opcode not in RUNTIME:
-        return True
-    uses = _SEMAPHORE.search(row["operands"]) is not None
     if opcode in ("EVENT_SEMAPHORE", "NOP"):
-        return uses
-    if opcode in RUNTIME:
-        return False
-    raise Unimplemented(where, f"opcode {opcode}", f"one of {', '.join(sorted({*BUILD, *RUNTIME}))}")
+        return _SEMAPHORE.search(row["operands"]) is not None
+    return opcode in BUILD and opcode not in RUNTIME
 
 
 def _merged(queues: Mapping[Engine, list[tuple[int, dict[str, str]]]]) -> Iterator[tuple[Engine, int, dict[str, str]]]:
@@ -163,6 +179,9 @@ def _step(where: str, engine: Engine, row: Mapping[str, str], names: dict[int, s
     updates = tuple(_update(*m) for m in _UPDATE.findall(text))
     if len(_SEMAPHORE.findall(text)) != len(waits) + len(updates):
         raise ProgramError(where, f"semaphore operands in {text!r}", "S[n]>=v, or S[n]++@complete and its kind")
+    for semaphore, value in [(w.semaphore, w.value) for w in waits] + [(u.semaphore, u.value) for u in updates]:
+        if semaphore >= HARDWARE_SEMAPHORES or value > MAX_VALUE:
+            raise ProgramError(where, f"semaphore {semaphore}, value {value}", f"below {HARDWARE_SEMAPHORES}, at most {MAX_VALUE}")
     for s, owner, _ in _WAIT.findall(text):
         _name(names, int(s), owner)
     for s, owner, *_ in _UPDATE.findall(text):
@@ -203,19 +222,24 @@ def _update(semaphore: str, _owner: str, op: str, when: str) -> Update:
 def _gate_phase(path: Path, name: str, origin: int, rows: list[dict[str, str]]) -> tuple[float | None, str]:
     """From profiles.json beside the trace; else bracketed from the trace's clock column; else unknown."""
     listed = path.with_name("profiles.json")
-    if listed.is_file():
-        try:
-            windows = json.loads(listed.read_text())["kernels"].get(name, {}).get("ham", [])
-            if windows:
-                return float(windows[0]["start_ns"]) - origin, f"{listed.name}: first gate transition"
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ProgramError(str(listed), "not the expected JSON", "kernels.NAME.ham[].start_ns") from None
+    if (start := _listed_rise(listed, name)) is not None:
+        return start - origin, f"{listed.name}: first rise to full rate"
     clock = sorted((int(r["timestamp_ns"]), r["ham_k"]) for r in rows if r.get("ham_k") is not None)
     changes = [(after - before, before, after) for (before, a), (after, b) in itertools.pairwise(clock) if (a == "8") != (b == "8")]
     if changes:  # every change is at an edge of the same free-running windows: the narrowest bracket says most
         _, before, after = min(changes)
         return (before + after) / 2 - origin, f"clock column: a transition between {before} and {after} ns"
     return None, "nominal: the trace does not tell"
+
+
+def _listed_rise(listed: Path, name: str) -> float | None:
+    """When the clock first rises, from a list of windows beside the trace; None if there is no such list."""
+    try:
+        windows = json.loads(listed.read_text(encoding="utf-8-sig"))["kernels"][name]["ham"]
+        rises = [float(w["start_ns"]) for w in windows if w["k"] == 8 and float(w["start_ns"]) > 0]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return next((r for r in rises if math.isfinite(r)), None)
 
 
 def measured_dma(path: Path, profile: Profile) -> dict[int, float]:
@@ -243,7 +267,9 @@ def measured_dma(path: Path, profile: Profile) -> dict[int, float]:
         if not mine:
             continue
         kind = "software_dynamic" if engine is Engine.GPSIMD else "hardware_dynamic"
-        key = next((k for k in queues if k[0] == kind and len(queues[k]) == 16 * len(mine)), None)
+        begun = [_begun(profile.measured[k], kind) for k in mine]
+        fitting = [k for k in queues if k[0] == kind and len(queues[k]) == 16 * len(mine) and _follows(queues[k], begun)]
+        key = min(fitting, key=lambda k: (max(end for _, _, end in queues[k]), k), default=None)
         if key is None:
             raise ProgramError(
                 str(packets_path),
@@ -254,11 +280,21 @@ def measured_dma(path: Path, profile: Profile) -> dict[int, float]:
         for _, dma_engine, end in sorted(queues.pop(key)):
             ends[dma_engine].append(end)
         for n, k in enumerate(mine):
-            m = profile.measured[k]
-            # A hardware trigger that stalled starts its DMA when the stall ends, about 620 ns before its own end.
-            begun = m.start_ns if kind == "software_dynamic" else max(m.start_ns, m.start_ns + m.duration_ns - 620)
-            out[k] = max(e[n] for e in ends.values()) - begun
+            out[k] = max(e[n] for e in ends.values()) - begun[n]
     return out
+
+
+def _begun(m: Measured, kind: str) -> int:
+    """When a DMA starts: a hardware trigger that stalled starts it when the stall ends, about 620 ns before its own end."""
+    return m.start_ns if kind == "software_dynamic" else max(m.start_ns, m.start_ns + m.duration_ns - 620)
+
+
+def _follows(packets: list[tuple[int, str, int]], begun: list[int]) -> bool:
+    """True if every DMA engine's n-th semaphore packet ends after the n-th DMA began: the queue may be this engine's."""
+    ends: dict[str, list[int]] = collections.defaultdict(list)
+    for _, dma_engine, end in sorted(packets):
+        ends[dma_engine].append(end)
+    return all(len(e) == len(begun) and all(end > start for end, start in zip(e, begun, strict=True)) for e in ends.values())
 
 
 def body_length(profile: Profile) -> int:

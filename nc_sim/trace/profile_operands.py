@@ -23,12 +23,12 @@ SBUF_APERTURE = 0x802000000000
 _TYPES = {t.trace_name: t for t in DTYPES.values()}
 _ALU = {op.trace_name: name for name, op in ALU_OPS.items()}
 _ACT = {fn.trace_name: name for name, fn in ACT_FNS.items()}
-_OPERAND = re.compile(r"(?<![\w])(\w+)=(?:(\w+)@)?0x([0-9a-f]+)(?:\[([-\d,]+)\]\[([\d,]+)\])?(?=\s|$)")
+_OPERAND = re.compile(r"(?<![\w])(\w+)=(?:(\w+)@)?0x([0-9a-f]+)(?:\[(-?\d+(?:,-?\d+)*)\]\[(\d+(?:,\d+)*)\])?(?=\s|$)", re.IGNORECASE)
 _SHAPE = re.compile(r"(?<![\w*])(\d+)\*(\d+)(?![\w*])")
 
 
 def word(text: str, name: str, where: str = "") -> int:
-    m = re.search(rf"(?<!\w){name}=(0x[0-9a-f]+|-?\d+)", text)
+    m = re.search(rf"(?<!\w){name}=(0x[0-9a-f]+|-?\d+)(?!\w)", text, re.IGNORECASE)
     if m is None:
         raise ProgramError(where, f"no {name}= in {text!r}", "a DMA trigger's operands")
     return int(m[1], 0)
@@ -70,7 +70,7 @@ class Operands:
             return "high"
         return "low" if self.flag("fp32_mode=LOW") and not self.flag("transpose_mode=ENABLED") else "single"
 
-    def immediate(self, position: int) -> View | float | None:
+    def immediate(self, position: int) -> View | float:
         """imm=A,B with imm_src=PTR,INSTRUCTION: a [P, 1] vector by address, or a number."""
         kinds = re.search(r"imm_src=(\w+),(\w+)", self.text)
         values = re.search(r"(?<!\w)imm=([^\s,]+),([^\s,]+)", self.text)
@@ -78,7 +78,7 @@ class Operands:
             raise ProgramError("", f"no imm and imm_src in {self.text!r}", "imm=A,B imm_src=KIND,KIND")
         kind, value = kinds[position + 1], values[position + 1]
         if kind != "PTR":
-            return float(int(value, 16)) if value.startswith("0x") else float(value)
+            return int(value, 16) if value.startswith("0x") else int(value) if value.lstrip("-").isdecimal() else float(value)
         partition, offset = divmod(int(value, 16), PARTITION_STRIDE)
         return View("", Memory.SBUF, _TYPES["fp32"], partition, self.channels, offset, (1,), (1,))
 
@@ -99,7 +99,7 @@ def matmul(o: Operands, loaded: LoadWeights | None = None) -> Instruction:
 
 
 def _activate(o: Operands) -> Instruction:
-    function = o.row.get("fn") or ""
+    function = o.row.get("fn") or next((w for w in o.text.split() if w in _ACT), "")
     if function not in _ACT:
         raise ProgramError("", f"activation function {function!r}", f"one of {', '.join(_ACT)}")
     m = o.found.get("bias_ptr")
@@ -185,7 +185,7 @@ _CASTS = {
 
 def _pattern(o: Operands, side: str) -> list[tuple[int, int]]:
     """(count, stride in bytes), innermost first."""
-    m = re.search(rf"{side}_pattern=\[([-\d,]+)\]\[([\d,]+)\]", o.text)
+    m = re.search(rf"{side}_pattern=\[(-?\d+(?:,-?\d+)*)\]\[(\d+(?:,\d+)*)\]", o.text)
     strides, counts = ([int(x) for x in g.split(",") if x] for g in m.groups()) if m else ([], [])
     if not counts or len(strides) != len(counts):
         raise ProgramError("", f"no {side}_pattern in {o.text!r}", f"{side}_pattern=[strides][counts], as many of each")
@@ -210,7 +210,7 @@ def _aligned(src: list[tuple[int, int]], dst: list[tuple[int, int]]) -> list[tup
 
 
 def _address(o: Operands, side: str) -> tuple[Memory, str, int]:
-    m = re.search(rf"{side}_addr_imm=0x([0-9a-f]+)", o.text)
+    m = re.search(rf"{side}_addr_imm=0x([0-9a-f]+)", o.text, re.IGNORECASE)
     if m is not None:
         address = int(m[1], 16)
         if address & ~0xFFFFFFFFF == SBUF_APERTURE:

@@ -57,6 +57,7 @@ class Array:
     units: int = 0
     product: int = -1
     work: int = 0  # left of the product
+    visible: int = 0  # latest finish of a product
     loads: list[Load] = attrs.field(factory=list)
     history: list[tuple[int, int]] = attrs.field(factory=list)
 
@@ -157,6 +158,8 @@ class Naive:
 
     def array_done(self, row: int, state: int) -> None:
         self.finish[row] = self.tick + int(self.t.cost_latency[self.t.cost[row], state])
+        if self.t.rule[row] == Rule.STREAM:  # products do not overtake each other
+            self.finish[row] = self.array.visible = max(self.finish[row], self.array.visible)
         self.schedule(row, When.STREAMED, self.tick, state)
         self.schedule(row, When.FINISH, self.finish[row], state)
 

@@ -589,7 +589,7 @@ def test_a_product_without_any_weights_is_refused() -> None:
 
 
 def test_a_stream_of_products_rises_to_full_rate_at_the_edge_in_the_middle_of_one() -> None:
-    """3/8 of a window is 12288 units, two to a tick at full rate and one at half: 7 x 2048 + 808 have streamed by 16384."""
+    """37/100 of a window are 12125 of 32768 units, two to a tick at full rate and one at half: 7 x 2048 + 808 streamed by 16384."""
     ran = run([step for _ in range(9) for step in product()])
     streams = [1233 + 2049 * k for k in range(8)]
     assert ran.streams()[:8] == streams
@@ -639,12 +639,13 @@ def test_a_weight_load_takes_the_rate_after_an_edge_at_its_start_and_before_one_
     assert ran.streams() == [FIRST + loaded + 10]
 
 
-def test_just_three_eighths_of_a_window_make_the_next_one_full() -> None:
-    """At half rate six products of 2048 units are just 12288 when the edge comes with the sixth's end."""
+def test_just_the_threshold_of_a_window_makes_the_next_one_full() -> None:
+    """At half rate six products of 2048 units are just 12288, 3/8 of 32768, when the edge comes with the sixth's end."""
     steps = [step for _ in range(6) for step in product()]
+    just = {"tensor.gate.threshold": "3/8"}
     sixth_ends = 1233 + 5 * 2049 + 2048
-    assert run(steps, phase_ticks=sixth_ends).timeline.gate == ((0, 0), (sixth_ends, 1))
-    assert run(steps, phase_ticks=sixth_ends - 1).timeline.gate == ((0, 0),)
+    assert run(steps, phase_ticks=sixth_ends, **just).timeline.gate == ((0, 0), (sixth_ends, 1))
+    assert run(steps, phase_ticks=sixth_ends - 1, **just).timeline.gate == ((0, 0),)
 
 
 def test_an_idle_window_gates_the_next() -> None:

@@ -89,6 +89,8 @@ def everything() -> Program:
     p.nc_transpose(dst=h[:32, :32], data=g[:32, :32], engine="vector")
     p.tensor_copy(dst=t[32:64], src=u[32:64])
     p.nop(engine="tensor")
+    p.activation(dst=u, op="copy", data=t, bias=one)
+    p.tensor_copy(dst=t, src=h)
     return p
 
 
