@@ -52,6 +52,10 @@ class Deadlock(ProgramError):
         super().__init__(where, found, required, source)
         self.blocked = tuple(blocked)
 
+    def at(self, where: str) -> Deadlock:
+        placed = super().at(where)
+        return Deadlock(placed.where, placed.found, placed.required, placed.source, self.blocked)
+
 
 class Unsupported(NcSimError):
     """The hardware has it (on some generation); this chip lacks it, or nc-sim chose not to model it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
@@ -85,10 +85,14 @@ class History:
             self.buckets.setdefault(key, []).append(mine)
         return found
 
-    def written(self, view: View) -> bool:
-        """True if an earlier access wrote a byte of the view."""
+    def written(self, view: View, counts: Callable[[str], bool]) -> bool:
+        """True if an earlier access wrote a byte of the view, through its own tensor or where one of the two counts."""
         mine = self.access(-1, -1, view, False)
-        return any(a.writes and a.overlaps(mine) for a in self.seen(self.places(mine)[1]))
+        every = counts(view.tensor)
+        return any(
+            a.writes and (every or a.view.tensor == view.tensor or counts(a.view.tensor)) and a.overlaps(mine)
+            for a in self.seen(self.places(mine)[1])
+        )
 
     def access(self, unit: int, source: int, view: View, writes: bool) -> Access:
         base = self.addresses.get(view.tensor, 0)

@@ -195,15 +195,22 @@ class _Psum:
                 best = min(choices, key=lambda b: (max(last_use[b : b + banks]), b))
                 out[t.name] = best * bank
             else:
-                out[t.name] = self.share(t, out, tensors, live, bank, size)
+                out[t.name] = self.share(t, out, fixed, tensors, live, bank, size)
             for b in range(out[t.name] // bank, -(-(out[t.name] + t.partition_bytes) // bank)):
                 last_use[b] = max(last_use[b], life.last)
         return out
 
     def share(
-        self, t: Tensor, out: Mapping[str, int], tensors: Mapping[str, Tensor], live: Mapping[str, Life], bank: int, size: int
+        self,
+        t: Tensor,
+        out: Mapping[str, int],
+        fixed: Mapping[str, int],
+        tensors: Mapping[str, Tensor],
+        live: Mapping[str, Life],
+        bank: int,
+        size: int,
     ) -> int:
-        near = sorted((out[n], out[n] + tensors[n].partition_bytes) for n in out if n not in live or live[n].meets(live[t.name]))
+        near = sorted((out[n], out[n] + tensors[n].partition_bytes) for n in out if n in fixed or live[n].meets(live[t.name]))
         length = -(-t.partition_bytes // ALIGN) * ALIGN
         for start in range(0, size, bank):
             end = min(size, start + bank) if length <= bank else size

@@ -35,12 +35,11 @@ def expand(program: Program, chip: Reader) -> Expanded:
     """Turn every call into machine instructions for one chip."""
     target = _Target(program, chip)
     body: list[Step] = []
-    written: dict[str, list[View]] = {}  # PSUM tensors: views a product has started
-    read: dict[str, list[View]] = {}  # and views that others touched since
+    sums = _Sums()
     for index, step in enumerate(program.steps):
         where = f"{step.line} {step.engine.name.lower()} {step.instruction.mnemonic}".strip()
         try:
-            call = _decide_accumulation(step.instruction, written, read)
+            call = sums.decide(step.instruction, index)
             engine = step.engine if step.chosen else call.default_engine(target)
             made = list(call.expand(target, engine))
             for machine in made:
@@ -58,33 +57,42 @@ def expand(program: Program, chip: Reader) -> Expanded:
     return Expanded(program.name, tuple(steps), target.tensors, program.explicit)
 
 
-def _decide_accumulation(call: Instruction, written: dict[str, list[View]], read: dict[str, list[View]]) -> Instruction:
-    """accumulate=None: the first product into a place overwrites, later ones accumulate (nki.isa.nc_matmul)."""
-    if not isinstance(call, NcMatmul) or call.is_transpose:
-        for _, view, _ in call.views:
-            if view.memory is Memory.PSUM and view.tensor in written:
-                read.setdefault(view.tensor, []).append(view)
+class _Sums:
+    """accumulate=None: the first product into a place overwrites, later ones accumulate (nki.isa.nc_matmul).
+
+    Once another instruction has touched the place, that reading is in doubt, and the user has to say.
+    """
+
+    def __init__(self) -> None:
+        self.products: dict[str, list[tuple[View, int]]] = {}  # PSUM tensor -> views started, and their last product
+        self.touched: dict[str, list[tuple[View, int]]] = {}  # and what others touched, and when
+
+    def decide(self, call: Instruction, index: int) -> Instruction:
+        """The call with its flag set."""
+        if not isinstance(call, NcMatmul) or call.is_transpose:
+            for _, view, _ in call.views:
+                if view.tensor in self.products:
+                    self.touched.setdefault(view.tensor, []).append((view, index))
+            return call
+        before = self.products.setdefault(call.dst.tensor, [])
+        if call.accumulate is None:
+            last = max((k for v, k in before if covers(v, call.dst)), default=-1)
+            call.require(
+                last >= 0 or not any(v.overlaps(call.dst) for v, _ in before),
+                f"accumulate=None into {call.dst}, of which an earlier product started a part",
+                "accumulate=True or False",
+            )
+            call.require(
+                not any(k > last >= 0 and v.overlaps(call.dst) for v, k in self.touched.get(call.dst.tensor, ())),
+                f"accumulate=None into {call.dst}, which was read or written since its last product",
+                "accumulate=True to go on with the sum, or False to start anew",
+            )
+            call = attrs.evolve(call, accumulate=last >= 0)
+        started = not call.accumulate or any(covers(v, call.dst) for v, _ in before)
+        before[:] = [(v, index if covers(call.dst, v) else k) for v, k in before if v != call.dst]
+        if started:
+            before.append((call.dst, index))
         return call
-    before = written.setdefault(call.dst.tensor, [])
-    if call.accumulate is None:
-        whole = any(covers(v, call.dst) for v in before)
-        call.require(
-            whole or not any(v.overlaps(call.dst) for v in before),
-            f"accumulate=None into {call.dst}, of which an earlier product started a part",
-            "accumulate=True or False",
-        )
-        touched = whole and any(v.overlaps(call.dst) for v in read.get(call.dst.tensor, ()))
-        call.require(
-            not touched,
-            f"accumulate=None into {call.dst}, which was read or written since its last product",
-            "accumulate=True to go on with the sum, or False to start anew",
-        )
-        call = attrs.evolve(call, accumulate=whole)
-    elif not call.accumulate:
-        read.pop(call.dst.tensor, None)
-    if not call.accumulate and call.dst not in before:
-        before.append(call.dst)
-    return call
 
 
 def _load_tables(steps: list[Step], chip: Reader) -> list[Step]:

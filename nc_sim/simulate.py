@@ -146,7 +146,7 @@ def _check_inputs(tensors: Mapping[str, Tensor], given: Mapping[str, np.ndarray]
     wanted = values if values is not None else bool(given) or not needed
     if wanted:
         for name in needed:
-            if name not in given:
+            if given.get(name) is None:
                 raise ProgramError("simulate", f"no array for input {name!r}", "one for every input, or values=False for time only")
     return wanted
 

@@ -16,6 +16,8 @@ from .access import History
 from .isa import Engine, Step, Update, UpdateOp, Wait
 from .isa.control import EventSemaphore, Nop
 from .isa.dma import DmaDirect2d
+from .isa.errors import ProgramError
+from .isa.tensor import LoadWeights, Matmul
 from .lower import queue_name
 from .program import Tensor
 
@@ -53,10 +55,11 @@ def synchronise(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses:
 
 
 def _grouped(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    """The TensorEngine's weight loads and products of one call stay together; everything else is alone."""
+    """The TensorEngine's weight loads stay with the product behind them, and LOW passes with their HIGH; others are alone."""
     group: list[Step] = []
     for step in steps:
-        together = group and step.engine is Engine.TENSOR and step.call >= 0 and step.call == group[-1].call
+        array = isinstance(step.instruction, LoadWeights | Matmul) and bool(group)
+        together = array and isinstance(last := group[-1].instruction, LoadWeights | Matmul) and not last.signals()
         if group and not together:
             yield group
             group = []
@@ -95,8 +98,12 @@ class _Sync:
         waits = self.reduce(queue, needed)
         self.units.append(_Unit(source, position, list(self.known[queue])))
         signalling = [k for k, step in enumerate(group) if step.instruction.signals()]
-        if not signalling and any(step.instruction.views for step in group):
-            signalling = [len(group) - 1]  # a weight load or LOW pass on its own: others may have to wait for it
+        if not signalling and source == Engine.TENSOR and any(step.instruction.views for step in group):
+            raise ProgramError(
+                f"{group[-1].line} {group[-1].instruction.mnemonic}".strip(),
+                "no product follows it on the TensorEngine",
+                "its matmul next, nc_matmul, or semaphores of your own",
+            )
         if source >= len(Engine) or signalling:
             self.done[source].append(number)
         update = self.update(source, position)

@@ -36,7 +36,11 @@ def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
     engines = step.instruction.engines
     if step.engine not in engines:
         raise ProgramError("", f"it runs on {step.engine.label}", f"one of {', '.join(e.label for e in engines)}", step.instruction.source)
-    if isinstance(step.instruction, DmaDirect2d) and step.instruction.generation == "hardware" and not chip.has("dma.hardware.available"):
+    if (
+        isinstance(step.instruction, DmaDirect2d)
+        and step.instruction.generation == "hardware"
+        and not (chip.has("dma.hardware.available") and chip("dma.hardware.available"))
+    ):
         raise Unsupported("", "hardware descriptor generation", f"a chip that has it; {chip.chip.name} does not")
 
 
@@ -134,12 +138,17 @@ def _outputs(steps: Sequence[Step], tensors: Mapping[str, Tensor]) -> None:
 def _initialised(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> None:
     """A read is an error if nothing earlier in program order writes any byte of it; partly written reads show NaN."""
     history = History(tensors, addresses)
+
+    def placed(name: str) -> bool:
+        """A tensor the user put somewhere may stand for another; the allocator's choices never do."""
+        return name not in tensors or tensors[name].address is not None
+
     for index, step in enumerate(steps):
         for view in step.instruction.reads:
             tensor = tensors.get(view.tensor)
             if tensor is not None and tensor.kind in ("input", "constant"):
                 continue
-            if not history.written(view):
+            if not history.written(view, placed):
                 raise ProgramError(place(steps, index), f"{view} is read before anything writes it", "a write earlier in the program")
         for view in step.instruction.writes:
             history.conflicts(index, int(step.engine), view, writes=True)

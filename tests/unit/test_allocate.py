@@ -338,7 +338,6 @@ def test_an_automatic_psum_tensor_takes_no_bank_of_a_given_one() -> None:
     assert [addresses(p)[f"a{k}"] // BANK for k in range(8)] == [0, 1, 3, 4, 5, 6, 7, 0]
 
 
-@pytest.mark.xfail(reason="a bank that must be shared is searched as if dead tensors with a given address were not there")
 def test_an_automatic_psum_tensor_that_shares_a_bank_does_not_overlap_a_given_one_that_is_dead() -> None:
     p = Program("shares")
     fill(p, p.psum((128, 4), name="given", address=0))
