@@ -217,8 +217,9 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
 @click.option("--host-profile", default="blog", show_default=True, help="a profile's name, or the path of a profile file")
 @click.option("--in-flight", default=1, show_default=True, type=click.IntRange(1), help="dispatches outstanding at most")
 @click.option("--sweep", is_flag=True, help="over rows and columns instead of one shape")
+@click.option("--out", type=click.Path(path_type=Path), help="folder for the system trace of each variant")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def study(name: str, shape: str, chip_name: str, host_profile: str, in_flight: int, sweep: bool, as_json: bool) -> None:
+def study(name: str, shape: str, chip_name: str, host_profile: str, in_flight: int, sweep: bool, out: Path | None, as_json: bool) -> None:
     """Compare eager, fused and compiled dispatch of one computation, beside published measurements."""
     from .report import study as studies
 
@@ -231,7 +232,17 @@ def study(name: str, shape: str, chip_name: str, host_profile: str, in_flight: i
     if len(sizes) != 2 or not all(s.strip().isdigit() and int(s) > 0 for s in sizes):
         raise ProgramError("--shape", f"{shape!r}", "ROWS,COLS, each at least 1")
     result = studies.rmsnorm_study(int(sizes[0]), int(sizes[1]), **options)
-    click.echo(json.dumps(result.summary(), indent=2) if as_json else studies.text(result))
+    saved = {}
+    if out is not None:
+        from .trace import system
+
+        saved = {variant: str(system.save(rt, out / variant)) for variant, rt in result.runtimes.items()}
+    if as_json:
+        click.echo(json.dumps({**result.summary(), "traces": saved}, indent=2))
+        return
+    click.echo(studies.text(result))
+    for variant, folder in saved.items():
+        click.echo(f"trace of {variant}: {folder}")
 
 
 def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Program]:

@@ -132,6 +132,8 @@ class _Order:
                 for w in step.waits:
                     for u in self.needed(w.semaphore, w.value, k):
                         np.maximum(self.clock[k], self.knowledge(u), out=self.clock[k])
+                    for other in self.triggered(w.semaphore, w.value, k):
+                        np.maximum(self.clock[k], self.clock[other], out=self.clock[k])
                 self.clock[k, self.issue_chain[k]] = self.queue_position[k]
                 last[step.engine] = self.clock[k]
                 changed |= bool((self.clock[k] != before).any())
@@ -154,19 +156,31 @@ class _Order:
             reached = np.cumsum([u.amount for u in updates]).tolist()
             enough = bisect.bisect_left(reached, value)
             return [updates[enough]] if value > 0 and enough < len(updates) else []
-        possible = [u for u in updates if self.clock[u.step, self.issue_chain[waiter]] < self.queue_position[waiter]]
+        possible = self.possible(semaphore, waiter)
         return [u for u in possible if self.without(u, possible) < value]
 
-    def without(self, u: _Update, possible: Sequence[_Update]) -> int:
-        """The most a semaphore can reach before the last part of `u` arrives."""
-        total = u.amount - u.amount // u.parts
+    def possible(self, semaphore: int, waiter: int) -> list[_Update]:
+        """Updates that may come before a wait: not those of steps behind it."""
+        updates = self.by_semaphore.get(semaphore, [])
+        return [u for u in updates if self.clock[u.step, self.issue_chain[waiter]] < self.queue_position[waiter]]
+
+    def triggered(self, semaphore: int, value: int, waiter: int) -> list[int]:
+        """DMAs of which the wait needs some part, so that their trigger has passed its own waits."""
+        if semaphore in self.observed:
+            return []
+        possible = self.possible(semaphore, waiter)
+        return [u.step for u in possible if u.parts > 1 and self.without(u, possible, begun=False) < value]
+
+    def without(self, u: _Update, possible: Sequence[_Update], begun: bool = True) -> int:
+        """The most a semaphore can reach before the last part of `u` arrives; before its first, unless `begun`."""
+        total = u.amount - u.amount // u.parts if begun else 0
         for other in possible:
             if other is u or self.clock[other.step, u.chain] >= u.position:
-                continue
+                continue  # its instruction issues only behind `u`
             if other.chain == u.chain and other.position > u.position:
-                # behind it in the chain; a later DMA may still be done on the other DMA engines
-                total += other.amount - other.amount // other.parts
-            else:
+                # behind it in the chain; a later DMA may still be done on the DMA engines where this one is
+                total += other.amount - other.amount // other.parts if begun else 0
+            elif self.knowledge(other)[u.chain] < u.position:
                 total += other.amount
         return total
 

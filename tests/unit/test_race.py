@@ -481,7 +481,6 @@ def test_what_every_way_to_meet_a_wait_stands_behind_is_ordered() -> None:
     assert ordered(p)
 
 
-@pytest.mark.xfail(reason="no part of a DMA is needed for a part of its sixteen, and its trigger is not looked at")
 def test_a_part_of_a_load_tells_that_the_load_was_triggered() -> None:
     p = Program("part")
     s, d, x, a = p.semaphore("s"), p.semaphore("d"), p.input("x", (4, 4), "float32"), tile(p, "a")
@@ -491,7 +490,6 @@ def test_a_part_of_a_load_tells_that_the_load_was_triggered() -> None:
     assert ordered(p)
 
 
-@pytest.mark.xfail(reason="a completion counts as if it could come before its own instruction's start")
 def test_a_completion_cannot_stand_in_for_its_own_start() -> None:
     p = Program("start_and_end")
     s, r, a, b = p.semaphore("s"), p.semaphore("r"), tile(p, "a"), tile(p, "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from nc_sim import ProgramError
 from nc_sim.__main__ import main
 from nc_sim.report import study
+from nc_sim.trace import system
 
 # Self NEURON, us: huggingface.co/blog/amazon/profiling-torchneuron-part-1
 PUBLISHED = {"naive": 2355.0, "rms_norm": 403.3, "compiled": 375.5}
@@ -111,3 +113,12 @@ def test_values_that_differ_from_numpy_end_the_study(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(study.TOLERANCE, "naive", 0.0)
     with pytest.raises(ProgramError, match="study naive: differs from its reference by"):
         study.rmsnorm_study()
+
+
+def test_the_system_trace_of_every_variant_is_saved_where_asked(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["study", "rmsnorm", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    for variant, dispatches in {"naive": 6, "rms_norm": 1, "compiled": 1}.items():
+        trace = system.load(tmp_path / variant)
+        assert sum(e.name == "nc_exec_running" for e in trace.events) == dispatches
+        assert f"trace of {variant}: {tmp_path / variant}" in done.output
