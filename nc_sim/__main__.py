@@ -175,16 +175,26 @@ def disasm(program: str, chip_name: str, machine: bool) -> None:
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option("--instructions", default=0, metavar="N", help="also list the first N instructions")
 @click.option("--width", type=click.IntRange(40), help="columns of the timeline  [default: the terminal's]")
-def view(trace: Path, instructions: int, width: int | None) -> None:
-    """Show a saved hardware trace as a text timeline."""
-    from .trace import hardware
+@click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write a file for the Perfetto viewer")
+def view(trace: Path, instructions: int, width: int | None, pftrace: Path | None) -> None:
+    """Show a saved hardware trace as a text timeline. A system trace needs --perfetto."""
+    from .trace import hardware, perfetto, system
     from .trace import text as trace_text
 
+    if pftrace is not None and system.is_saved(trace):
+        click.echo(f"perfetto: {perfetto.save(system.load(trace), pftrace)}")
+        return
+    if system.is_saved(trace) and not any(trace.glob("*.ntff.msgpack")):
+        raise ProgramError(str(trace), "a system trace", "--perfetto FILE, or the path of a hardware trace beside it")
     loaded = hardware.load(trace)
+    if pftrace is not None:
+        perfetto.save(loaded, pftrace)
     click.echo(trace_text.timeline(loaded, width=width or max(40, min(Console().width, 120))))
     if instructions:
         click.echo("")
         click.echo(trace_text.table(loaded, instructions))
+    if pftrace is not None:
+        click.echo(f"\nperfetto: {pftrace}")
 
 
 @main.command()

@@ -343,11 +343,21 @@ def _json(event: Event) -> str:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
+def _inside(folder: Path) -> list[Path]:
+    return [p for p in (folder / FILE, folder / FOLDER / FILE) if p.is_file()]
+
+
+def is_saved(path: str | Path) -> bool:
+    """Whether `load` would take the path for a system trace, by its name; nothing is read."""
+    path = Path(path)
+    return path.name == FILE or bool(_inside(path))
+
+
 def load(path: str | Path) -> SystemTrace:
     """The system trace of a file, of its folder, or of the folder that `save` was given."""
     where = Path(path)
     if where.is_dir():
-        found = [p for p in (where / FILE, where / FOLDER / FILE) if p.is_file()]
+        found = _inside(where)
         if not found:
             raise ProgramError(str(where), "no system trace", f"{FILE}, or {FOLDER}/{FILE}")
         where = found[0]

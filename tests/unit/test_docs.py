@@ -3,7 +3,7 @@
 Blocks of one file run in order in one folder and one namespace. A ```python block whose first line is `# NAME.py` is
 also saved under that name, so that a later command can use it. A ```console block's `$ nc-sim ...` lines run; other
 commands and all output are ignored. Traces are not part of the repository: a command or block that names one is skipped
-where there are none.
+where there are none. So is a command that needs an extra which is not installed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import chdir
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,8 @@ def run_console(block: Block) -> None:
     for words in commands(block.text):
         assert words[0] in main.commands, f"{block.name}: no command {words[0]}"
         main.commands[words[0]].make_context("nc-sim", words[1:])  # its options exist, also where the trace does not
+        if "--perfetto" in words and find_spec("perfetto") is None:
+            pytest.skip("the extra perfetto is not installed")
         done = CliRunner().invoke(main, [located(w) for w in words], prog_name="nc-sim")
         problem = done.exception if not isinstance(done.exception, SystemExit | None) else ""
         assert done.exit_code == 0, f"{block.name}: nc-sim {shlex.join(words)}: exit {done.exit_code}\n{done.output}\n{problem!r}"

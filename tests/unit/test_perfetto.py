@@ -10,9 +10,11 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from test_system_trace import dispatched, scaled
 
 from nc_sim import Program, simulate
+from nc_sim.__main__ import main
 from nc_sim.isa.errors import ProgramError, Unsupported
 from nc_sim.runtime import Runtime
 from nc_sim.runtime.events import FRAMEWORK, HARDWARE, RUNTIME, Event
@@ -432,3 +434,47 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 @needs_perfetto
 def test_an_empty_trace_is_a_process_without_rows(tmp_path: Path) -> None:
     assert list(read(perfetto.save(system_of(), tmp_path / "a")).parents) == ["i-ncsim-pid1"]
+
+
+# --- the command line --------------------------------------------------------------------------------------------
+
+
+@needs_perfetto
+def test_view_writes_the_file_of_a_hardware_trace_beside_its_timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = simulate(scaled("half", 0.5), "trn2", values=False)
+    result.save("out")
+    done = CliRunner().invoke(main, ["view", "out", "--perfetto", "made/run.pftrace"])
+    assert done.exit_code == 0, done.output
+    assert done.output.endswith("\n\nperfetto: made/run.pftrace\n")
+    assert "µs" in done.output
+    assert Path("made/run.pftrace").read_bytes() == perfetto.save(result, "same.pftrace").read_bytes()
+
+
+@needs_perfetto
+@pytest.mark.parametrize("inner", ["", system.FOLDER, f"{system.FOLDER}/{system.FILE}"])
+def test_view_writes_the_file_of_a_system_trace(inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runtime = dispatched()
+    system.save(runtime, "out")
+    done = CliRunner().invoke(main, ["view", str(Path("out") / inner), "--perfetto", "run.pftrace"])
+    assert done.output == "perfetto: run.pftrace\n"
+    assert Path("run.pftrace").read_bytes() == perfetto.save(runtime, "same.pftrace").read_bytes()
+
+
+@pytest.mark.parametrize("path", ["out", f"out/{system.FOLDER}/{system.FILE}"])
+def test_view_of_a_system_trace_asks_for_perfetto(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    system.save(dispatched(), "out")
+    done = CliRunner().invoke(main, ["view", path])
+    found = f"error: {path}: a system trace; --perfetto FILE, or the path of a hardware trace beside it\n"
+    assert (done.exit_code, done.output) == (1, found)
+
+
+@pytest.mark.skipif(Trace is not None, reason="the extra perfetto is installed")
+def test_view_names_the_extra_before_it_prints_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    simulate(scaled("half", 0.5), "trn2", values=False).save("out")
+    done = CliRunner().invoke(main, ["view", "out", "--perfetto", "run.pftrace"])
+    assert (done.exit_code, done.output) == (1, "error: perfetto: the package perfetto is not installed; pip install nc-sim[perfetto]\n")
+    assert not Path("run.pftrace").exists()
