@@ -228,15 +228,30 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
 @click.option("--in-flight", default=1, show_default=True, type=click.IntRange(1), help="dispatches outstanding at most")
 @click.option("--sweep", is_flag=True, help="over rows and columns instead of one shape")
 @click.option("--out", type=click.Path(path_type=Path), help="folder for the system trace of each variant")
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw the sweep, as .svg or .png")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def study(name: str, shape: str, chip_name: str, host_profile: str, in_flight: int, sweep: bool, out: Path | None, as_json: bool) -> None:
+def study(
+    name: str, shape: str, chip_name: str, host_profile: str, in_flight: int, sweep: bool, out: Path | None, picture: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Compare eager, fused and compiled dispatch of one computation, beside published measurements."""
+    from .report import picture as pictures
     from .report import study as studies
 
     options: dict[str, Any] = {"chip": chip_name, "host_profile": host_profile, "in_flight": in_flight}
+    if sweep and out is not None:
+        raise ProgramError("--out", "--sweep beside it", "one shape, as a sweep keeps no traces")
+    if picture is not None and not sweep:
+        raise ProgramError("--picture", "one shape", "--sweep")
     if sweep:
+        if picture is not None:
+            pictures.require(picture)
         points = studies.sweep(**options)
+        if picture is not None:
+            pictures.sweep(points, picture)
         click.echo(json.dumps(points, indent=2) if as_json else studies.sweep_text(points))
+        if picture is not None and not as_json:
+            click.echo(f"\npicture: {picture}")
         return
     sizes = shape.split(",")
     if len(sizes) != 2 or not all(s.strip().isdigit() and int(s) > 0 for s in sizes):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from conftest import REPOSITORY
 from nc_sim import ProgramError
 from nc_sim.__main__ import main
 from nc_sim.report import study
@@ -35,6 +36,13 @@ def test_every_operator_is_within_fifteen_percent_of_its_published_time(result: 
     row = result.variants["naive"]["operators"][operator]
     assert row["calls"] == calls
     assert abs(row["self_neuron_us"] / published - 1) <= CLOSE
+
+
+def test_the_page_shows_the_simulated_totals(result: study.Study) -> None:
+    page = (REPOSITORY / "docs" / "runtime.md").read_text()
+    for variant, published in PUBLISHED.items():
+        us = result.variants[variant]["self_neuron_us"]
+        assert f"| {us:.1f} us | {published} us | {100 * (us / published - 1):+.1f} % |" in page, variant
 
 
 def test_six_dispatches_become_one(result: study.Study) -> None:
