@@ -23,15 +23,14 @@ import hashlib
 import math
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import msgpack
 
+from .files import replacing
 from .isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, Wait, When, fields_of
 from .isa.errors import ProgramError
 from .isa.text import (
@@ -93,16 +92,11 @@ def save_program(program: Program, path: str | os.PathLike[str]) -> None:
     data = program_to_text(program).encode() if _is_text(to) else program_to_msgpack(program)
     if len(data) > MAX_BYTES:
         raise ProgramError(str(to), f"{len(data)} bytes", f"at most {MAX_BYTES}")
-    partial = to.with_name(f".{secrets.token_hex(8)}.partial")
     try:
-        with open(partial, "xb") as file:
+        with replacing(to) as partial, partial.open("xb") as file:
             file.write(data)
-        os.replace(partial, to)
     except OSError as e:
         raise ProgramError(str(to), f"cannot be written: {e.strerror}", "a file in a folder that exists") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink()
 
 
 def load_program(path: str | os.PathLike[str]) -> Program:

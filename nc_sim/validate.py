@@ -22,9 +22,7 @@ def validate(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Ma
         for check in (_engine, _places, _bank, _sizes):
             try:
                 check(step, tensors, addresses, chip)
-            except ProgramError as e:
-                raise e.at(place(steps, index)) from None
-            except Unsupported as e:
+            except (ProgramError, Unsupported) as e:
                 raise e.at(place(steps, index)) from None
     _weights(steps)
     _accumulator(steps)

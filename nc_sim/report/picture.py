@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..isa.errors import ProgramError, Unsupported
-from ..trace.system import whole
+from ..trace.stored import whole
 
 SUFFIXES = (".svg", ".png")
 PANELS = {"naive_over_rms_norm": "Self NEURON", "device_naive_over_rms_norm": "device time"}

@@ -16,15 +16,12 @@ import numpy as np
 import simpy
 
 from .. import chip as chips
-from .. import race
 from ..chip import Chip
 from ..forms import canonical_hash
-from ..lower import lower
 from ..memory import Memories
 from ..numerics import interpret
 from ..program import Program
-from ..result import body_ticks
-from ..simulate import compile_program, run
+from ..simulate import simulate
 from . import host
 from .events import HARDWARE, RUNTIME, Recorder, chosen, unknown
 from .objects import DeviceTensor, Model, Neff, Request, Ret, TensorSet
@@ -182,14 +179,10 @@ class Runtime:
         """
         key = canonical_hash(program)
         if key not in self.neffs:
-            compiled, reader = compile_program(program, self.chip)
-            table, _ = lower(compiled.steps, self.chip, names=compiled.semaphores)
-            timeline = run(table, compiled.steps)
-            if compiled.explicit:
-                race.check(compiled.steps, compiled.tensors, compiled.addresses, table, timeline, compiled.semaphores)
-            body = self.chip.ns(body_ticks(table, timeline))
+            result = simulate(program, self.chip, values=False)
+            reader = self.chip.reader()
             fixed = float(reader("program.prologue_ns") + reader("program.epilogue_ns"))
-            self.neffs[key] = Neff(program, compiled, key, math.ceil(body), math.ceil(body + fixed))
+            self.neffs[key] = Neff(result, key, math.ceil(result.duration_ns), math.ceil(result.duration_ns + fixed))
         return self.neffs[key]
 
     # ---- tensors
@@ -355,21 +348,9 @@ class Runtime:
             request.parent = self.trace.reserve()
         start = self.now
         yield self.spend(self.profile.schedule_ns)
-        outer = self.trace.add(
-            name,
-            RUNTIME,
-            start,
-            self.now,
-            core=request.core,
-            thread=request.thread,
-            parent=request.parent,
-            flow=(request.seq,),
-            attributes={"label": request.label},
-        )
+        outer = self._step(name, request, start, (request.seq,), {"label": request.label})
         if request.model is not None:
-            self.trace.add(
-                "nrt_model_submit", RUNTIME, start, self.now, core=request.core, thread=request.thread, parent=outer, flow=(request.seq,)
-            )
+            self._step("nrt_model_submit", request, start, (request.seq,), parent=outer)
         unit.waiting.append(request)
         if not unit.work.triggered:
             unit.work.succeed()
@@ -561,8 +542,16 @@ class Runtime:
         """The event of a call that takes no time."""
         self.trace.add(name, RUNTIME, self.now, self.now, core=core, attributes=attributes)
 
-    def _step(self, name: str, request: Request, start: int, flow: tuple[int, ...], attributes: dict[str, Any] | None = None) -> int:
-        """The event of a step of a request, ending now."""
+    def _step(
+        self,
+        name: str,
+        request: Request,
+        start: int,
+        flow: tuple[int, ...],
+        attributes: dict[str, Any] | None = None,
+        parent: int | None = None,
+    ) -> int:
+        """The event of a step of a request, ending now; inside the request's own event unless `parent` says otherwise."""
         return self.trace.add(
             name,
             RUNTIME,
@@ -570,7 +559,7 @@ class Runtime:
             self.now,
             core=request.core,
             thread=request.thread,
-            parent=request.parent,
+            parent=request.parent if parent is None else parent,
             flow=flow,
             attributes=attributes or {},
         )

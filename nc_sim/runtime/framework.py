@@ -14,7 +14,7 @@ from ..program import Program
 from .api import Ret, Runtime, Step
 from .events import FRAMEWORK
 from .objects import DeviceTensor, Model
-from .status import NrtError, NrtStatus
+from .status import NrtStatus, check
 
 SHORT = {"bfloat16": "BFloat16", "float32": "Float", "float16": "Half"}
 
@@ -60,14 +60,14 @@ class Framework:
         data = np.ascontiguousarray(values).astype(_item(self.rt, dtype))
         made = self.array((data.shape[0], data.shape[1]), dtype)
         status = yield from self.rt.nrt_tensor_write(made.tensor, data, thread=self.thread)
-        _check("write", status)
+        check("write", status)
         return made
 
     def get(self, a: Array) -> Step:
         """A device tensor on the host, after everything dispatched so far."""
         yield from self.synchronise()
         out = np.empty(a.shape, _item(self.rt, a.dtype))
-        _check("read", (yield from self.rt.nrt_tensor_read(a.tensor, out, thread=self.thread)))
+        check("read", (yield from self.rt.nrt_tensor_read(a.tensor, out, thread=self.thread)))
         return out
 
     def op(self, name: str, build: Callable[[], Program], inputs: Sequence[Array], out: Array, scalar: float | None = None) -> Step:
@@ -82,7 +82,7 @@ class Framework:
         given = {slot: a.tensor for slot, a in zip(("a", "b"), inputs, strict=False)}
         if scalar is not None:
             holder = self.array((1, 1), "float32")
-            _check("write", (yield from rt.nrt_tensor_write(holder.tensor, np.full((1, 1), scalar, np.float32), thread=self.thread)))
+            check("write", (yield from rt.nrt_tensor_write(holder.tensor, np.full((1, 1), scalar, np.float32), thread=self.thread)))
             given["b"] = holder.tensor
         submitted = began + rt.profile.framework_ns
         ret = Ret()
@@ -91,7 +91,7 @@ class Framework:
             if status is not NrtStatus.QUEUE_FULL:
                 break
             yield from self.wait_for_oldest()
-        _check(name, status)
+        check(name, status)
         dispatch = Dispatch(name, rt.now - began, submitted, model=model)
         self.dispatches.append(dispatch)
         outer = rt.trace.add(name, FRAMEWORK, began, rt.now, thread=self.thread, flow=(seq,), attributes={"neff_cache_key": key})
@@ -108,9 +108,9 @@ class Framework:
         """Wait for the oldest outstanding dispatch, and give it its time on the stream."""
         dispatch, seq, ret, outer = self.pending.popleft()
         status, done = self.rt.nrta_event_register_seq_id_completion(seq)
-        _check(dispatch.name, status)
+        check(dispatch.name, status)
         yield done
-        _check(dispatch.name, ret.value)
+        check(dispatch.name, ret.value)
         dispatch.completed_ns = self.rt.completed_at[seq]
         start = max(dispatch.submitted_ns, self.stream_end)
         dispatch.self_neuron_ns = dispatch.completed_ns - start
@@ -135,11 +135,6 @@ def _item(rt: Runtime, dtype: str) -> np.dtype[Any]:
     return storage(DTYPES[dtype], rt.chip.reader()("types.e4m3_max"))
 
 
-def _check(what: str, status: NrtStatus | None) -> None:
-    if status is not NrtStatus.SUCCESS:
-        raise NrtError(what, NrtStatus.FAILURE if status is None else status)
-
-
 def _ok(what: str, status: NrtStatus, made: Any) -> Any:
-    _check(what, status)
+    check(what, status)
     return made

@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 
 from ..program import Program, Tensor
+from ..result import Result
 from ..simulate import Compiled
 from .status import NrtStatus, XuType
 
@@ -16,11 +17,20 @@ from .status import NrtStatus, XuType
 class Neff:
     """A program compiled for a chip, with the time one execution takes; shared by every load of it."""
 
-    program: Program
-    compiled: Compiled
+    result: Result  # of a timing-only run
     hash: str  # 20 decimal digits
     body_ns: int
     total_ns: int  # prologue, body and epilogue: what nc_exec_running lasts
+
+    @property
+    def program(self) -> Program:
+        """As it was built."""
+        return self.result.program
+
+    @property
+    def compiled(self) -> Compiled:
+        """As it runs on the chip."""
+        return self.result.compiled
 
     @property
     def inputs(self) -> dict[str, Tensor]:

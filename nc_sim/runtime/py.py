@@ -19,7 +19,7 @@ from ..program import Program, Tensor
 from . import objects
 from .api import Runtime, Step
 from .objects import TensorSet
-from .status import NrtError, NrtStatus
+from .status import NrtError, NrtStatus, check
 
 MODES = ("device", "host")
 THREAD = 0  # of the host, that Python code runs on
@@ -67,7 +67,7 @@ class Model:
 
     def unload(self) -> None:
         """Give its memory back; calls afterwards fail with INVALID_HANDLE."""
-        _check(f"unload {self.name}", self.runtime.nrt_unload(self.handle))
+        check(f"unload {self.name}", self.runtime.nrt_unload(self.handle))
 
     @property
     def input_tensors_info(self) -> dict[str, TensorInfo]:
@@ -85,11 +85,11 @@ class Model:
             raise ProgramError(self.name, "a runtime without values", "Runtime(values=True), or benchmark")
 
         def body(ins: TensorSet, outs: TensorSet) -> Step:
-            _check(f"execute {self.name}", (yield from self.runtime.nrt_execute(self.handle, ins, outs, thread=THREAD)))
+            check(f"execute {self.name}", (yield from self.runtime.nrt_execute(self.handle, ins, outs, thread=THREAD)))
             found = {}
             for name, tensor in self.handle.neff.outputs.items():
                 found[name] = np.empty(tensor.shape, storage(tensor.dtype, self._e4m3_max))
-                _check(f"read {name}", (yield from self.runtime.nrt_tensor_read(outs[name], found[name], thread=THREAD)))
+                check(f"read {name}", (yield from self.runtime.nrt_tensor_read(outs[name], found[name], thread=THREAD)))
             return found
 
         result: dict[str, np.ndarray] = self._run(inputs or {}, body)
@@ -112,7 +112,7 @@ class Model:
             times = []
             for _ in range(warmup_iter + benchmark_iter):
                 start, device = self.runtime.now, self.handle.running_ns
-                _check(f"execute {self.name}", (yield from self.runtime.nrt_execute(self.handle, ins, outs, thread=THREAD)))
+                check(f"execute {self.name}", (yield from self.runtime.nrt_execute(self.handle, ins, outs, thread=THREAD)))
                 times.append(self.handle.running_ns - device if mode == "device" else self.runtime.now - start)
             return times[warmup_iter:]
 
@@ -130,7 +130,7 @@ class Model:
 
         def host(_: int) -> Step:
             for name, array in data.items():
-                _check(f"write {name}", (yield from self.runtime.nrt_tensor_write(ins[name], array, thread=THREAD)))
+                check(f"write {name}", (yield from self.runtime.nrt_tensor_write(ins[name], array, thread=THREAD)))
             return (yield from body(ins, outs))
 
         with self._tensors(self.handle.neff.inputs) as ins, self._tensors(self.handle.neff.outputs) as outs:
@@ -172,11 +172,6 @@ class Model:
 
 def _info(tensor: Tensor) -> TensorInfo:
     return TensorInfo(tensor.shape, tensor.dtype.name, tensor.partition_bytes)
-
-
-def _check(what: str, status: NrtStatus) -> None:
-    if status is not NrtStatus.SUCCESS:
-        raise NrtError(what, status)
 
 
 __all__ = ["BenchmarkResult", "Model", "NrtError", "TensorInfo"]

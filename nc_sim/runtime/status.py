@@ -55,3 +55,9 @@ class NrtError(ProgramError):
     def at(self, where: str) -> NrtError:
         """The same error, placed."""
         return NrtError(f"{where} {self.where}".strip(), self.status, self.required)
+
+
+def check(what: str, status: NrtStatus | None) -> None:
+    """NrtError unless the status is SUCCESS; a request that left none has failed."""
+    if status is not NrtStatus.SUCCESS:
+        raise NrtError(what, NrtStatus.FAILURE if status is None else status)

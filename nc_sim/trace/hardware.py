@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import attrs
-import msgpack
 import numpy as np
-import numpy.typing as npt
 
 from ..chip import Chip
+from ..files import replacing
 from ..forms import canonical_hash, encode_step, program_from_msgpack, program_to_msgpack
 from ..isa import Engine, Instruction, Step
 from ..isa.dma import DmaDirect2d
@@ -32,13 +29,12 @@ from ..result import Result, body_ticks
 from ..table import Op, Table, When
 from ..timeline import Timeline
 from .operands import Printer, moved, packet_bytes, place
+from .stored import LIMIT, Ints, map_of, packed, read_columns, read_ints, read_metadata, require, stored_ints
 
 FORMAT, VERSION = "nc-sim hardware trace", 1
 PROGRAM_FORMAT, PROGRAM_VERSION = "nc-sim compiled program", 1
 TRACE_SUFFIX, PROGRAM_SUFFIX = ".ntff.msgpack", ".neff.msgpack"
-LIMIT = 1 << 48  # of ticks, bytes and counts: sums and products of a few stay inside int64
 GATE_STEPS = 8  # a throttle record allows k of n; real ones say 4 and 8 of 8
-KINDS = {"<i1": 1, "<i2": 2, "<i4": 4, "<i8": 8}
 SIGNED = ("engine", "value")  # no DMA engine; a semaphore may be subtracted below zero
 # Every key of the metadata with a sample of its form.
 METADATA: dict[str, Any] = {
@@ -47,8 +43,6 @@ METADATA: dict[str, Any] = {
     "gate_phase_ns": 0.0, "phase_range_ns": [0.0], "what_if": {}, "without": [""], "assumed": {}, "races": [""],
     "observed_semaphores": [""],
 }  # fmt: skip
-
-Ints = npt.NDArray[np.int64]
 
 
 @attrs.frozen(eq=False)
@@ -319,36 +313,32 @@ def _metadata(result: Result) -> dict[str, Any]:
 def save(result: Result, folder: str | Path) -> Path:
     """Write the program and the trace of a run into a folder, made if needed; each file whole or not at all."""
     folder = Path(folder)
-    program, number = _pack_program(result), canonical_hash(result.program)
+    program, number = pack_program(result), canonical_hash(result.program)
     trace = attrs.evolve(trace_of(result), hash=number, program_sha256=hashlib.sha256(program).hexdigest())
     files = {f"neff_{number}{PROGRAM_SUFFIX}": program, f"{number}_instid_0_vnc_0{TRACE_SUFFIX}": pack(trace)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
-            partial = folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
-            try:
+            with replacing(folder / name) as partial:
                 partial.write_bytes(data)
-                os.replace(partial, folder / name)
-            finally:
-                partial.unlink(missing_ok=True)
     except OSError as e:
         raise ProgramError(str(folder), f"cannot be written: {e.strerror}", "a folder that can be made and written to") from None
     return folder
 
 
-def _pack_program(result: Result) -> bytes:
+def pack_program(result: Result) -> bytes:
     """The program as built, and as compiled for the chip, with every number of the chip."""
     chip, made = result.chip, result.compiled
     plain = {k: str(n.value) if type(n.value) in (int, Fraction) else n.value for k, n in sorted(chip.numbers.items())}
-    return _packed({
+    return packed({
         "format": PROGRAM_FORMAT, "version": PROGRAM_VERSION, "program": program_to_msgpack(result.program),
         "chip": {
             "name": chip.name, "core": chip.core, "sources": dict(sorted(chip.sources.items())),
             "numbers": {k: [value, chip.numbers[k].status, chip.numbers[k].source] for k, value in plain.items()},
             "overrides": {k: str(v) for k, v in sorted(chip.overrides.items())},
         },
-        "addresses": _packed(dict(sorted(made.addresses.items()))), "semaphores": [[k, v] for k, v in sorted(made.semaphores.items())],
-        "explicit": made.explicit, "steps": len(made.steps), "machine": b"".join(_packed(encode_step(s)) for s in made.steps),
+        "addresses": packed(dict(sorted(made.addresses.items()))), "semaphores": [[k, v] for k, v in sorted(made.semaphores.items())],
+        "explicit": made.explicit, "steps": len(made.steps), "machine": b"".join(packed(encode_step(s)) for s in made.steps),
     })  # fmt: skip
 
 
@@ -356,28 +346,17 @@ def pack(trace: Trace) -> bytes:
     """The bytes of a trace file."""
     head = {"format": FORMAT, "version": VERSION, "hash": trace.hash, "program_sha256": trace.program_sha256, "metadata": trace.metadata}
     parts: dict[str, _Records] = {name: getattr(trace, name) for name in RECORDS}
-    return _packed(head | {name: {"count": len(r), "columns": r.stored()} for name, r in parts.items()})
-
-
-def _packed(value: Any) -> bytes:
-    return bytes(msgpack.packb(value))
+    return packed(head | {name: {"count": len(r), "columns": r.stored()} for name, r in parts.items()})
 
 
 def _stored(name: str, column: Column) -> Iterator[tuple[str, list[Any]]]:
     if isinstance(column, Times):
-        yield f"{name}_ns", _stored_ints(column.ns)
-        yield f"{name}_ticks", _stored_ints(column.ticks)
+        yield f"{name}_ns", stored_ints(column.ns)
+        yield f"{name}_ticks", stored_ints(column.ticks)
     elif isinstance(column, Texts):
-        yield name, [*_stored_ints(column.index), "\0".join(column.values).encode()]
+        yield name, [*stored_ints(column.index), "\0".join(column.values).encode()]
     else:
-        yield name, _stored_ints(column)
-
-
-def _stored_ints(column: Ints) -> list[Any]:
-    """The narrowest little-endian type that holds the column, and its bytes."""
-    low, high = int(column.min(initial=0)), int(column.max(initial=0))
-    kind = next(k for k, size in KINDS.items() if -(1 << 8 * size - 1) <= low and high < 1 << 8 * size - 1)
-    return [kind, column.astype(kind).tobytes()]
+        yield name, stored_ints(column)
 
 
 def load(path: str | Path) -> Trace:
@@ -413,90 +392,45 @@ def load_saved_program(path: str | Path) -> Program:
 
 
 def _program_of(data: bytes, path: Path) -> Program:
-    payload = _map(data, str(path), PROGRAM_FORMAT, PROGRAM_VERSION).get("program")
-    _require(isinstance(payload, bytes), f"{path} program", payload, "the bytes of a program")
+    payload = map_of(data, str(path), PROGRAM_FORMAT, PROGRAM_VERSION).get("program")
+    require(isinstance(payload, bytes), f"{path} program", payload, "the bytes of a program")
     return program_from_msgpack(payload, str(path))  # type: ignore[arg-type]
-
-
-def _map(data: bytes, where: str, form: str, version: int) -> dict[str, Any]:
-    """The map of a file, without believing any length it claims."""
-    limits = {"max_array_len": 1 << 12, "max_map_len": 1 << 12, "max_str_len": 1 << 24, "max_ext_len": 0}
-    try:
-        raw = msgpack.unpackb(data, raw=False, strict_map_key=True, **limits)
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as e:
-        what = f"cut off after {len(data)} bytes" if "incomplete" in str(e) else "unreadable data"
-        raise ProgramError(where, what, f"the msgpack of a whole {form!r}") from None
-    got = raw if isinstance(raw, dict) else {}
-    _require(got.get("format") == form, f"{where} format", got.get("format"), repr(form))
-    known = type(got.get("version")) is int and got["version"] == version
-    _require(known, f"{where} version", got.get("version"), f"{version}, the only one that this nc-sim reads")
-    return got
 
 
 def unpack(data: bytes, where: str = "trace") -> Trace:
     """The trace of a file's bytes; ProgramError names the file and the field that is wrong."""
-    raw = _map(data, where, FORMAT, VERSION)
+    raw = map_of(data, where, FORMAT, VERSION)
     for name, form, told in (("hash", r"(\d{20})?", "twenty digits"), ("program_sha256", r"([0-9a-f]{64})?", "64 hexadecimal digits")):
-        _require(re.fullmatch(form, str(raw.get(name)), re.ASCII) is not None, f"{where} {name}", raw.get(name), told)
-    given = raw.get("metadata")
-    got = given if isinstance(given, dict) else {}
-    _require(set(got) == set(METADATA), f"{where} metadata", sorted(map(str, got)), f"exactly {', '.join(METADATA)}")
-    for name, kind in METADATA.items():
-        _require(_fits(got[name], kind), f"{where} metadata {name}", got[name], f"of the form {kind!r}")
+        require(re.fullmatch(form, str(raw.get(name)), re.ASCII) is not None, f"{where} {name}", raw.get(name), told)
+    got = read_metadata(raw.get("metadata"), METADATA, where, 1 - LIMIT)
     tick = got["ticks_per_ns"]
-    _require(len(tick) == 2 and min(tick) > 0 and math.prod(tick) < 1 << 61, f"{where} metadata ticks_per_ns", tick, "a fraction above 0")
+    require(len(tick) == 2 and min(tick) > 0 and math.prod(tick) < 1 << 61, f"{where} metadata ticks_per_ns", tick, "a fraction above 0")
     parts: dict[str, Any] = {name: _read_records(raw.get(name), kind, tick, f"{where} {name}") for name, kind in RECORDS.items()}
     for name, column, target in LINKS:
         last = int(getattr(parts[name], column).max(initial=-1))
-        _require(last < len(parts[target]), f"{where} {name} {column}", last, f"below {len(parts[target])}, the number of {target}")
-    return Trace({k: got[k] for k in METADATA}, **parts, hash=raw["hash"], program_sha256=raw["program_sha256"])
-
-
-def _require(holds: bool, where: str, found: Any, required: str) -> None:
-    if not holds:
-        raise ProgramError(where, f"{found!r:.80}", required)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of the metadata has the form of the sample `kind`."""
-    if isinstance(kind, list):
-        return isinstance(value, list) and all(_fits(v, kind[0]) for v in value)
-    if isinstance(kind, dict):
-        return isinstance(value, dict) and all(_fits(k, "") and _fits(v, "") for k, v in value.items())
-    return type(value) is type(kind) and (not isinstance(kind, int | float) or abs(value) < LIMIT)
+        require(last < len(parts[target]), f"{where} {name} {column}", last, f"below {len(parts[target])}, the number of {target}")
+    return Trace(got, **parts, hash=raw["hash"], program_sha256=raw["program_sha256"])
 
 
 def _read_records(raw: Any, kind: type[_Records], ticks_per_ns: list[int], where: str) -> _Records:
-    columns, count = (raw.get(name) if isinstance(raw, dict) else None for name in ("columns", "count"))
-    if not isinstance(columns, dict) or type(count) is not int or not 0 <= count < LIMIT:
-        raise ProgramError(where, "no columns", "count and columns")
+    columns, count = read_columns(raw, where)
     out: dict[str, Column] = {}
     names = set[str]()
     for field in attrs.fields(kind):
         stored = [f"{field.name}_ns", f"{field.name}_ticks"] if field.type == "Times" else [field.name]
         names.update(stored)
-        signed = field.type == "Ints" and field.name in SIGNED
-        got = [_read_ints(columns.get(name), count, f"{where} {name}", signed) for name in stored]
+        low = -LIMIT if field.type == "Ints" and field.name in SIGNED else 0
+        got = [read_ints(columns.get(name), count, f"{where} {name}", low) for name in stored]
         if field.type == "Times":
             same = np.array_equal(got[0], _ns(got[1], *ticks_per_ns))
-            _require(same, f"{where} {stored[0]}", got[0][:4].tolist(), f"{stored[1]} in ns, rounded half up")
+            require(same, f"{where} {stored[0]}", got[0][:4].tolist(), f"{stored[1]} in ns, rounded half up")
             out[field.name] = Times(got[1], got[0])
         elif field.type == "Texts":
             out[field.name] = _read_texts(columns[field.name], got[0], f"{where} {field.name}")
         else:
             out[field.name] = got[0]
-    _require(set(columns) == names, f"{where} columns", sorted(map(str, set(columns) - names)), "no other column")
+    require(set(columns) == names, f"{where} columns", sorted(map(str, set(columns) - names)), "no other column")
     return kind(**out)
-
-
-def _read_ints(raw: Any, count: int, where: str, signed: bool) -> Ints:
-    holds = isinstance(raw, list) and len(raw) >= 2 and isinstance(raw[0], str) and raw[0] in KINDS and isinstance(raw[1], bytes)
-    if not holds or len(raw[1]) != count * KINDS[raw[0]]:
-        raise ProgramError(where, "no such column" if raw is None else "a column of another form", f"[type, bytes] of {count} numbers")
-    column = np.frombuffer(raw[1], raw[0]).astype(np.int64)
-    low, high = column.min(initial=0), column.max(initial=0)
-    _require((-LIMIT if signed else 0) <= low and high < LIMIT, where, int(low if low < 0 else high), f"0 to {LIMIT - 1}")
-    return column
 
 
 def _read_texts(raw: list[Any], index: Ints, where: str) -> Texts:
@@ -504,5 +438,5 @@ def _read_texts(raw: list[Any], index: Ints, where: str) -> Texts:
         values = tuple(raw[2].decode().split("\0")) if raw[2] or len(index) else ()
     except (IndexError, AttributeError, UnicodeDecodeError):
         raise ProgramError(where, "no text", "UTF-8 texts, separated by zero bytes") from None
-    _require(index.max(initial=-1) < len(values), where, int(index.max(initial=0)), f"an index below {len(values)}")
+    require(index.max(initial=-1) < len(values), where, int(index.max(initial=0)), f"an index below {len(values)}")
     return Texts(values, index)

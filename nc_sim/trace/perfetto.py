@@ -22,7 +22,8 @@ from ..result import Result
 from ..runtime import Runtime
 from ..runtime.events import Event
 from . import system
-from .hardware import Ints, Texts, Trace, trace_of
+from .hardware import Texts, Trace, trace_of
+from .stored import Ints, whole
 from .system import INSTANCE, PID, SystemTrace
 
 CHUNK = 4096  # packets in memory
@@ -54,7 +55,7 @@ def save(of: SystemTrace | Runtime | Trace | Result, path: str | Path, *, slices
         plan = _plan(of, devices)
     pixel = plan.pixel(slices)
     path = Path(path)
-    with system.whole(path) as file:
+    with whole(path) as file:
         _write(plan, pixel, _Writer(file, package))
     return path
 

@@ -6,18 +6,15 @@ zero, so that the same run gives the same bytes. Reading a file executes nothing
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
 import math
-import os
 import re
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -27,9 +24,9 @@ from ..runtime import Runtime
 from ..runtime.events import FRAMEWORK, HARDWARE, RUNTIME, Event
 from ..runtime.host import NUMBERS
 from ..runtime.objects import Neff
-from ..simulate import simulate
 from . import hardware
-from .hardware import KINDS, LIMIT, PROGRAM_SUFFIX, TRACE_SUFFIX, Ints
+from .hardware import PROGRAM_SUFFIX, TRACE_SUFFIX
+from .stored import Ints, map_of, packed, read_columns, read_ints, read_metadata, require, stored_ints, whole
 
 FORMAT, VERSION = "nc-sim system trace", 1
 INSTANCE, PID = "i-ncsim", 1
@@ -96,7 +93,7 @@ class SystemTrace:
         if self.path is None:
             raise ProgramError("system trace", f"no hardware trace of {model.name}", "one recorded with devices=True")
         found = hardware.load(self.path.parent / _trace_name(*key))
-        _require(found.hash == key[0], f"{found.path} hash", found.hash, f"{key[0]}, as its name says")
+        require(found.hash == key[0], f"{found.path} hash", found.hash, f"{key[0]}, as its name says")
         return found
 
 
@@ -252,10 +249,9 @@ def _ran(runtime: Runtime) -> list[tuple[Neff, list[int]]]:
 
 def _pair(neff: Neff) -> tuple[hardware.Trace, bytes]:
     """The trace of a program's execution, and the file of the program."""
-    result = simulate(neff.program, neff.compiled.chip, values=False, races="report")
-    program = hardware._pack_program(result)
+    program = hardware.pack_program(neff.result)
     sha = hashlib.sha256(program).hexdigest()
-    return attrs.evolve(hardware.trace_of(result), hash=neff.hash, program_sha256=sha), program
+    return attrs.evolve(hardware.trace_of(neff.result), hash=neff.hash, program_sha256=sha), program
 
 
 def _on(trace: hardware.Trace, core: int) -> hardware.Trace:
@@ -278,22 +274,6 @@ def _metadata(runtime: Runtime) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@contextlib.contextmanager
-def whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes its name when all is written, and leaves nothing behind where that fails."""
-    partial = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("wb") as file:
-                yield file
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as e:
-        raise ProgramError(str(path), f"cannot be written: {e.strerror}", "a place in a folder that can be made and written to") from None
-
-
 def _write(path: Path, data: bytes) -> None:
     with whole(path) as file:
         file.write(data)
@@ -310,14 +290,14 @@ def pack(trace: SystemTrace) -> bytes:
     loaded = {k: _stored([getattr(m, k) for m in models], f"models {k}") for k in MODEL_NUMBERS}
     loaded |= {k: _stored_texts([getattr(m, k) for m in models]) for k in MODEL_TEXTS}
     parts = {"models": {"count": len(models), "columns": loaded}, "events": {"count": len(events), "columns": columns}}
-    data = hardware._packed({"format": FORMAT, "version": VERSION, "metadata": trace.metadata, **parts})
+    data = packed({"format": FORMAT, "version": VERSION, "metadata": trace.metadata, **parts})
     unpack(data, "system trace")  # nothing is written that cannot be read
     return data
 
 
 def _stored(values: Sequence[int], where: str) -> list[Any]:
     try:
-        return hardware._stored_ints(np.array(values, np.int64).reshape(-1))
+        return stored_ints(np.array(values, np.int64).reshape(-1))
     except (OverflowError, ValueError, TypeError):
         raise ProgramError(where, "a value that is no integer of 64 bits", "whole numbers") from None
 
@@ -326,7 +306,7 @@ def _stored_texts(column: Sequence[str]) -> list[Any]:
     """One index per row, and the distinct texts as JSON."""
     known: dict[str, int] = {}
     index = [known.setdefault(v, len(known)) for v in column]
-    return [*hardware._stored_ints(np.array(index, np.int64)), json.dumps(list(known)).encode()]
+    return [*stored_ints(np.array(index, np.int64)), json.dumps(list(known)).encode()]
 
 
 def _json(event: Event) -> str:
@@ -370,60 +350,37 @@ def load(path: str | Path) -> SystemTrace:
 
 def unpack(data: bytes, where: str = "trace") -> SystemTrace:
     """The trace of a file's bytes; ProgramError names the file and the field that is wrong."""
-    raw = hardware._map(data, where, FORMAT, VERSION)
-    given = raw.get("metadata")
-    got = given if isinstance(given, dict) else {}
-    _require(set(got) == set(METADATA), f"{where} metadata", sorted(map(str, got)), f"exactly {', '.join(METADATA)}")
-    for name, kind in METADATA.items():
-        _require(_fits(got[name], kind), f"{where} metadata {name}", got[name], f"of the form {kind!r}")
-    _require(got["is_simulation"], f"{where} metadata is_simulation", False, "true")
+    raw = map_of(data, where, FORMAT, VERSION)
+    got = read_metadata(raw.get("metadata"), METADATA, where, -1)
+    require(got["is_simulation"], f"{where} metadata is_simulation", False, "true")
     models, events = _read_models(raw.get("models"), f"{where} models"), _read_events(raw.get("events"), f"{where} events")
     keys = {"format", "version", "metadata", "models", "events"}
-    _require(set(raw) == keys, where, sorted(map(str, set(raw) - keys)), "no other key")
-    return SystemTrace({k: got[k] for k in METADATA}, models, events)
-
-
-def _require(holds: bool, where: str, found: Any, required: str) -> None:
-    if not holds:
-        raise ProgramError(where, f"{found!r:.80}", required)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of the metadata has the form of the sample `kind`."""
-    if isinstance(kind, list):
-        return isinstance(value, list) and all(_fits(v, kind[0]) for v in value)
-    if isinstance(kind, dict):
-        if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
-            return False
-        any_key = "" in kind
-        return (any_key or set(value) == set(kind)) and all(_fits(v, kind["" if any_key else k]) for k, v in value.items())
-    return type(value) is type(kind) and (not isinstance(kind, int) or -1 <= value < LIMIT)
+    require(set(raw) == keys, where, sorted(map(str, set(raw) - keys)), "no other key")
+    return SystemTrace(got, models, events)
 
 
 def _columns(raw: Any, where: str, names: Iterable[str]) -> tuple[dict[str, Any], int]:
-    columns, count = (raw.get(name) if isinstance(raw, dict) else None for name in ("columns", "count"))
-    if not isinstance(columns, dict) or type(count) is not int or not 0 <= count < LIMIT:
-        raise ProgramError(where, "no columns", "count and columns")
+    columns, count = read_columns(raw, where)
     wrong = sorted(map(str, set(columns) ^ set(names)))
-    _require(not wrong, f"{where} columns", wrong, f"exactly {', '.join(names)}")
+    require(not wrong, f"{where} columns", wrong, f"exactly {', '.join(names)}")
     return columns, count
 
 
 def _read_models(raw: Any, where: str) -> tuple[Loaded, ...]:
     columns, count = _columns(raw, where, (*MODEL_NUMBERS, *MODEL_TEXTS))
-    number = {k: _read_ints(columns[k], count, f"{where} {k}", low).tolist() for k, low in MODEL_NUMBERS.items()}
+    number = {k: read_ints(columns[k], count, f"{where} {k}", low).tolist() for k, low in MODEL_NUMBERS.items()}
     (names, name), (hashes, at) = (_read_texts(columns[k], count, f"{where} {k}") for k in MODEL_TEXTS)
     for h in hashes:
-        _require(re.fullmatch(r"\d{20}", h, re.ASCII) is not None, f"{where} hash", h, "twenty digits")
+        require(re.fullmatch(r"\d{20}", h, re.ASCII) is not None, f"{where} hash", h, "twenty digits")
     rows = zip(number["id"], name.tolist(), at.tolist(), number["core"], number["executions"], strict=True)
     return tuple(Loaded(i, names[n], hashes[h], core, executions) for i, n, h, core, executions in rows)
 
 
 def _read_events(raw: Any, where: str) -> tuple[Event, ...]:
     columns, count = _columns(raw, where, (*EVENT_NUMBERS, *EVENT_TEXTS, *EVENT_FLOWS))
-    number = {k: _read_ints(columns[k], count, f"{where} {k}", low) for k, low in EVENT_NUMBERS.items()}
-    flows = _read_ints(columns["flows"], count, f"{where} flows", 0, 1 << 20)
-    flow = _read_ints(columns["flow"], int(flows.sum()), f"{where} flow", 0, FLOW_LIMIT)
+    number = {k: read_ints(columns[k], count, f"{where} {k}", low) for k, low in EVENT_NUMBERS.items()}
+    flows = read_ints(columns["flows"], count, f"{where} flows", 0, 1 << 20)
+    flow = read_ints(columns["flow"], int(flows.sum()), f"{where} flow", 0, FLOW_LIMIT)
     for name, holds, told in (
         ("end_ns", number["end_ns"] >= number["start_ns"], "a time not before start_ns"),
         ("parent", number["parent"] < number["id"], "an event recorded before"),
@@ -435,7 +392,7 @@ def _read_events(raw: Any, where: str) -> tuple[Event, ...]:
     texts = {k: _read_texts(columns[k], count, f"{where} {k}") for k in EVENT_TEXTS}
     names, sources = texts["name"][0], texts["source"][0]
     for source in sources:
-        _require(source in SOURCES, f"{where} source", source, f"one of {', '.join(SOURCES)}")
+        require(source in SOURCES, f"{where} source", source, f"one of {', '.join(SOURCES)}")
     attributes = [_read_attributes(v, f"{where} attributes") for v in texts["attributes"][0]]
     ends, ids = flows.cumsum().tolist(), flow.tolist()
     cells = *(number[k].tolist() for k in EVENT_NUMBERS), *(texts[k][1].tolist() for k in EVENT_TEXTS)
@@ -445,22 +402,12 @@ def _read_events(raw: Any, where: str) -> tuple[Event, ...]:
     )
 
 
-def _read_ints(raw: Any, count: int, where: str, low: int = 0, high: int = LIMIT) -> Ints:
-    holds = isinstance(raw, list) and len(raw) >= 2 and isinstance(raw[0], str) and raw[0] in KINDS and isinstance(raw[1], bytes)
-    if not holds or len(raw[1]) != count * KINDS[raw[0]]:
-        raise ProgramError(where, "a column of another form", f"[type, bytes] of {count} numbers")
-    column = np.frombuffer(raw[1], raw[0]).astype(np.int64)
-    least, most = (int(f) for f in (column.min(initial=low), column.max(initial=low)))
-    _require(low <= least and most < high, where, least if least < low else most, f"{low} to {high - 1}")
-    return column
-
-
 def _read_texts(raw: Any, count: int, where: str) -> tuple[list[str], Ints]:
-    index = _read_ints(raw, count, where)
+    index = read_ints(raw, count, where)
     values = _parsed(raw[2] if len(raw) == 3 else None, where)
     if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
         raise ProgramError(where, "no texts", "a JSON list of texts")
-    _require(index.max(initial=-1) < len(values), where, int(index.max(initial=0)), f"an index below {len(values)}")
+    require(index.max(initial=-1) < len(values), where, int(index.max(initial=0)), f"an index below {len(values)}")
     return values, index
 
 

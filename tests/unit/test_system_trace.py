@@ -339,7 +339,7 @@ def test_a_write_that_fails_leaves_the_older_file(rt: Runtime, tmp_path: Path, m
     def fail(source: Any, target: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(system.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(ProgramError, match="No space left on device"):
         save(rt, tmp_path)
     assert {p.name: p.read_bytes() for p in inner.iterdir()} == before
