@@ -25,7 +25,6 @@ class Memory(enum.IntEnum):
     PSUM = 2
 
 
-ON_CHIP = (Memory.SBUF, Memory.PSUM)
 MAX_FREE_DIMS = 4  # "free-dim access pattern: up to 4-D" (NeuronCore architecture guides)
 
 

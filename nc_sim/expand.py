@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -154,8 +153,3 @@ class _Target:
             load = DmaDirect2d(dst=self.tensors[name].view(), src=source.view(), generation="hardware" if hardware else "software")
             self.first.append(Step(load, Engine.SYNC if hardware else Engine.GPSIMD))
         return self.tensors[name].view()
-
-
-def views_of(steps: Iterable[Step]) -> Iterable[View]:
-    """Every view a program touches."""
-    return (view for step in steps for _, view, _ in step.instruction.views)

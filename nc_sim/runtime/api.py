@@ -182,7 +182,7 @@ class Runtime:
             result = simulate(program, self.chip, values=False)
             reader = self.chip.reader()
             fixed = float(reader("program.prologue_ns") + reader("program.epilogue_ns"))
-            self.neffs[key] = Neff(result, key, math.ceil(result.duration_ns), math.ceil(result.duration_ns + fixed))
+            self.neffs[key] = Neff(result, key, math.ceil(result.duration_ns + fixed))
         return self.neffs[key]
 
     # ---- tensors

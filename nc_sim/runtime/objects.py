@@ -19,7 +19,6 @@ class Neff:
 
     result: Result  # of a timing-only run
     hash: str  # 20 decimal digits
-    body_ns: int
     total_ns: int  # prologue, body and epilogue: what nc_exec_running lasts
 
     @property
