@@ -26,7 +26,7 @@ from .program import Program
 from .replay import replay as run_replay
 from .report import text
 from .result import Result
-from .simulate import simulate
+from .simulate import ENGINES, simulate
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,10 +72,11 @@ def _shared(f: F) -> F:
 @click.option("--timing-only", is_flag=True, help="no values")
 @click.option("--phase-range", is_flag=True, help="also run 16 phases of the clock gate")
 @click.option("--races", type=click.Choice(["error", "report", "ignore"]), default="error", show_default=True)
+@click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="results are the same")
 @click.option("--width", type=click.IntRange(40), help="columns of the timeline  [default: the terminal's]")
 def run(
     program: str, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, sizes: tuple[str, ...],
-    seed: int, out: Path | None, timing_only: bool, phase_range: bool, races: str, width: int | None,
+    seed: int, out: Path | None, timing_only: bool, phase_range: bool, races: str, engine: str, width: int | None,
 ) -> None:  # fmt: skip
     """Run a workload by name, a Python file with build(), or a saved program.
 
@@ -88,7 +89,7 @@ def run(
             inputs = source.inputs(built, seed)
     result = simulate(
         built, chip_name, inputs, values=False if timing_only or (inputs is None and source is None) else None,
-        what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, progress=_progress("simulating"),
+        what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, engine=engine, progress=_progress("simulating"),
     )  # fmt: skip
     checked = _check_values(source, inputs, result) if inputs is not None else {}
     folder = result.save(out or Path("out") / built.name)

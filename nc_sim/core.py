@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import simpy
 
-from .isa.errors import Deadlock, InternalError
 from .probe import Probe, hooks
 from .table import Op, Rule, Table, Throttle, When
-from .timeline import Timeline
+from .timeline import Timeline, check_complete
 
 END = 2  # SimPy keeps 0 and 1 for its own process events
 BEGIN = 1 << 60
@@ -104,9 +103,9 @@ class _Run:
             self.env.run()
         else:
             self.run_in_parts(progress)
-        self.check_complete()
-        end = max(self.finish, default=0)
         ready, start, finish = (np.array(c, np.int64) for c in (self.ready, self.start, self.finish))
+        check_complete(self.table, self.at_row, self.value, finish)
+        end = max(self.finish, default=0)
         return Timeline(ready, start, finish, self.gate.history(end))
 
     def run_in_parts(self, progress: Callable[[int, int], None]) -> None:
@@ -118,23 +117,6 @@ class _Run:
                     break
                 self.env.step()
         progress(self.table.rows, self.table.rows)
-
-    def check_complete(self) -> None:
-        stuck = [s for s, row in enumerate(self.at_row) if row < self.table.stream_ptr[s + 1]]
-        if not stuck:
-            if min(self.finish, default=0) < 0:
-                raise InternalError("core", "a row never finished though every stream ended", "all rows finish")
-            return
-        blocked = []
-        for s in stuck:
-            row = self.at_row[s]
-            lacking = self.lacking(row)
-            if lacking is None:
-                raise InternalError("core", f"stream {s} stopped at row {row} with its waits met", "only waits block")
-            semaphore, wanted = lacking
-            blocked.append((s, row, semaphore, wanted, self.value[semaphore]))
-        rows = int(sum(self.table.stream_ptr[s + 1] - self.at_row[s] for s in stuck))
-        raise Deadlock("", f"deadlock: {rows} rows cannot run", "every wait must be reached", blocked=blocked)
 
     # ---- streams
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -18,11 +19,11 @@ from .chip import Chip, Reader
 from .expand import expand
 from .explain import deadlock
 from .isa import Step
-from .isa.errors import Deadlock, ProgramError, Race, Unimplemented
+from .isa.errors import Deadlock, ProgramError, Race
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
 from .memory import Memories
-from .numerics import Numerics
+from .numerics import Numerics, replay
 from .probe import Probe
 from .program import Program, Tensor
 from .result import Result, body_ticks
@@ -32,7 +33,8 @@ from .timeline import Timeline
 from .validate import validate
 
 PHASES = 16  # of the clock gate's window, for `phase_range`
-ENGINES = ("simpy",)
+ENGINES = ("auto", "simpy", "compiled")
+AUTO_FROM = 200_000  # rows plus packets from which loading the compiled engine (about 0.3 s) pays
 
 
 @attrs.frozen(eq=False)
@@ -66,7 +68,7 @@ def simulate(
     chip: str | Path | Chip = "trn2",
     inputs: Mapping[str, np.ndarray] | None = None,
     *,
-    engine: str = "simpy",
+    engine: str = "auto",
     values: bool | None = None,
     what_if: Mapping[str, Any] | None = None,
     without: Iterable[str] | None = (),
@@ -83,10 +85,13 @@ def simulate(
     of the clock gate. `races` is "error", "report" (kept in the result) or "ignore". `progress` is called now and then
     with rows done and rows in all.
 
+    `engine` is "simpy", "compiled" (needs Numba) or "auto": compiled for large programs where Numba is installed. Results
+    are the same. Probes see a compiled run after it has ended, in the order of the rule of time.
+
     Raises ProgramError (Race and Deadlock among them), ChipError, Unsupported or Unspecified, each naming the line.
     """
     if engine not in ENGINES:
-        raise Unimplemented("simulate", f"engine={engine!r}", f"one of {', '.join(ENGINES)}")
+        raise ProgramError("simulate", f"engine={engine!r}", f"one of {', '.join(ENGINES)}")
     if races not in ("error", "report", "ignore"):
         raise ProgramError("simulate", f"races={races!r}", "'error', 'report' or 'ignore'")
     if not isinstance(program, Program):
@@ -104,7 +109,7 @@ def simulate(
     watching = list(probes)
     if memories is not None:
         watching.append(Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine")))
-    timeline = run(table, compiled.steps, watching, progress)
+    timeline = run(table, compiled.steps, watching, progress, engine)
     found: list[str] = []
     observed: list[str] = []
     if compiled.explicit and races != "ignore":
@@ -114,7 +119,7 @@ def simulate(
             if races == "error":
                 raise
             found.append(str(e))
-    spread = _phase_range(compiled, data) if phase_range else None
+    spread = _phase_range(compiled, data, engine) if phase_range else None
     outputs = {} if memories is None else {t.name: memories.tensor(t) for t in compiled.tensors.values() if t.kind == "output"}
     return Result(
         program=program, compiled=compiled, table=table, timeline=timeline, outputs=outputs, used=tuple(sorted(used.used)),
@@ -123,12 +128,22 @@ def simulate(
     )  # fmt: skip
 
 
-def run(table: Table, steps: Sequence[Step], probes: Sequence[Probe] = (), progress: Callable[[int, int], None] | None = None) -> Timeline:
-    """Run a table on the SimPy engine; a deadlock is told in the program's words."""
+def run(
+    table: Table, steps: Sequence[Step], probes: Sequence[Probe] = (), progress: Callable[[int, int], None] | None = None,
+    engine: str = "auto",
+) -> Timeline:  # fmt: skip
+    """Run a table on an engine; a deadlock is told in the program's words."""
     try:
-        return core.run(table, probes, progress=progress)
+        if engine == "simpy" or (engine == "auto" and (table.size < AUTO_FROM or importlib.util.find_spec("numba") is None)):
+            return core.run(table, probes, progress=progress)
+        from . import fast  # loads Numba
+
+        timeline = fast.run(table, progress)
     except Deadlock as e:
         raise deadlock(e, table, steps) from None
+    for probe in probes:
+        replay(timeline, probe)
+    return timeline
 
 
 def finite(value: float | Fraction, name: str) -> Fraction:
@@ -151,7 +166,7 @@ def _check_inputs(tensors: Mapping[str, Tensor], given: Mapping[str, np.ndarray]
     return wanted
 
 
-def _phase_range(compiled: Compiled, chip: Chip) -> tuple[float, float]:
+def _phase_range(compiled: Compiled, chip: Chip, engine: str) -> tuple[float, float]:
     """Shortest and longest body over the phases of the clock gate's window, ns."""
     reader = chip.reader()
     if reader("tensor.gate.kind") == "none":
@@ -161,5 +176,5 @@ def _phase_range(compiled: Compiled, chip: Chip) -> tuple[float, float]:
     lengths = []
     for k in range(PHASES):
         table, _ = lower(compiled.steps, chip, Options(window * k / PHASES), compiled.semaphores)
-        lengths.append(chip.ns(body_ticks(table, run(table, compiled.steps))))
+        lengths.append(chip.ns(body_ticks(table, run(table, compiled.steps, engine=engine))))
     return min(lengths), max(lengths)

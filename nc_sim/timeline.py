@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 import numpy as np
 
-from .table import Ints
+from .isa.errors import Deadlock, InternalError
+from .table import Ints, Table
 
 
 @attrs.frozen(eq=False)
@@ -25,3 +28,25 @@ class Timeline:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def check_complete(table: Table, at_row: Sequence[int], value: Sequence[int], finish: Ints) -> None:
+    """Deadlock when nothing happens any more and streams have rows left.
+
+    `at_row` is the row each stream has come to, `value` that of each semaphore. InternalError for what no engine may leave.
+    """
+    stuck = [s for s, row in enumerate(at_row) if row < table.stream_ptr[s + 1]]
+    if not stuck:
+        if finish.min(initial=0) < 0:
+            raise InternalError("engine", "a row never finished though every stream ended", "all rows finish")
+        return
+    blocked = []
+    for s in stuck:
+        waits = range(int(table.wait_ptr[at_row[s]]), int(table.wait_ptr[at_row[s] + 1]))
+        lacking = next((k for k in waits if value[table.wait_semaphore[k]] < table.wait_value[k]), None)
+        if lacking is None:
+            raise InternalError("engine", f"stream {s} stopped at row {at_row[s]} with its waits met", "only waits block")
+        semaphore = int(table.wait_semaphore[lacking])
+        blocked.append((s, at_row[s], semaphore, int(table.wait_value[lacking]), value[semaphore]))
+    rows = int(sum(table.stream_ptr[s + 1] - at_row[s] for s in stuck))
+    raise Deadlock("", f"deadlock: {rows} rows cannot run", "every wait must be reached", blocked=blocked)

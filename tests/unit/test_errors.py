@@ -278,12 +278,6 @@ def copying() -> Program:
     return p
 
 
-def test_an_engine_that_does_not_exist_is_unimplemented() -> None:
-    with pytest.raises(Unimplemented) as caught:
-        simulate(copying(), engine="fast")
-    assert str(caught.value) == "simulate: engine='fast'; one of simpy"
-
-
 def refused(inputs: Any, **options: Any) -> str:
     with pytest.raises(ProgramError) as caught:
         simulate(copying(), inputs=inputs, **options)
