@@ -6,6 +6,7 @@ Reads track events with descriptors, as `perfetto.save` writes them; packets of 
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,15 +48,16 @@ class Track:
 
 def load(path: str | Path) -> list[Track]:
     """Tracks from top to bottom. ProgramError names the file where it is none or damaged; Unsupported without the extra."""
-    classes = _classes()
+    classes = _module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    unreadable = _module("google.protobuf.message").DecodeError
     try:
         data = Path(path).read_bytes()
     except OSError as e:
         raise ProgramError(str(path), f"cannot be read: {e.strerror}", "a Perfetto file") from None
     try:
         packets = classes.Trace.FromString(data).packet
-    except Exception as e:  # DecodeError of a package that only comes with the extra
-        raise ProgramError(str(path), f"not a Perfetto file ({type(e).__name__})", "the bytes of one") from None
+    except unreadable:
+        raise ProgramError(str(path), "not a Perfetto file, or one cut off", "the bytes of a whole one") from None
     if not any(p.HasField("track_descriptor") for p in packets):
         raise ProgramError(str(path), "no track", "a Perfetto file with track descriptors")
     try:
@@ -64,9 +66,9 @@ def load(path: str | Path) -> list[Track]:
         raise ProgramError(str(path), e.found, e.required) from None
 
 
-def _classes() -> Any:
+def _module(name: str) -> Any:
     try:
-        return importlib.import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+        return importlib.import_module(name)
     except ImportError:
         raise Unsupported("perfetto", "the package perfetto is not installed", "pip install nc-sim[perfetto]") from None
 
@@ -121,7 +123,10 @@ def _fill(tracks: dict[int, Track], packets: Sequence[Any]) -> None:
             raise _Damaged(f"time runs back on {track.name!r}", "events of a track in order of time")
         last[uuid] = p.timestamp
         if e.type == COUNTER:
-            track.samples.append((p.timestamp, e.counter_value if e.HasField("counter_value") else e.double_counter_value))
+            value = e.counter_value if e.HasField("counter_value") else e.double_counter_value
+            if not math.isfinite(value):
+                raise _Damaged(f"a value of {value} on {track.name!r}", "finite values")
+            track.samples.append((p.timestamp, value))
         elif e.type == END:
             if not stack:
                 raise _Damaged(f"an end without a beginning on {track.name!r}", "slices that begin before they end")

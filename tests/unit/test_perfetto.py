@@ -508,7 +508,7 @@ def test_view_of_a_system_trace_asks_for_perfetto(path: str, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     system.save(dispatched(), "out")
     done = CliRunner().invoke(main, ["view", path])
-    found = f"error: {path}: a system trace; --perfetto FILE, or the path of a hardware trace beside it\n"
+    found = f"error: {path}: a system trace; --perfetto FILE, --picture FILE, or the path of a hardware trace beside it\n"
     assert (done.exit_code, done.output) == (1, found)
 
 
