@@ -151,7 +151,7 @@ class _Page:
         lines = [t for t in shown if t.slices or t.samples]
         ranges = max([text_width(_range(t), SLICE_SIZE) + 8 for t in lines if t.samples], default=0.0)
         labels = [self.indent(t) + text_width(self.label(t), LABEL_SIZE) + (ranges if t.samples else 0) for t in lines]
-        self.left = 12 + max(labels)
+        self.left = 12 + math.ceil(max(labels))
         self.right = WIDTH - MARGIN
         self.tops: list[float] = []
         y = MARGIN + AXIS
@@ -170,7 +170,7 @@ class _Page:
     def x(self, ns: float) -> float:
         """A moment on the page, where the window ends if it lies outside."""
         start, end = self.window
-        return self.left + (self.right - self.left) * (min(max(ns, start), end) - start) / (end - start)
+        return round(self.left + (self.right - self.left) * (min(max(ns, start), end) - start) / (end - start), 2)
 
     def middle(self, track: int, s: Slice) -> float:
         return self.tops[track] + BAR * (s.depth + 0.5) - 0.5
@@ -233,7 +233,7 @@ class _Page:
         base = top + COUNTER - 1
 
         def y(value: float) -> float:
-            return base - (COUNTER - 3) * (value - low) / ((high - low) or 1)
+            return round(base - (COUNTER - 3) * (value - low) / ((high - low) or 1), 2)
 
         points: list[tuple[float, float]] = []
         for _, column in itertools.groupby(t.samples, lambda s: int(2 * self.x(s[0]))):
@@ -248,7 +248,7 @@ class _Page:
         for s, left, right in self.boxes(t):
             top = self.tops[k] + BAR * s.depth
             c.box(left, top, right, top + BAR - 1, colour(s.name), edge=right - left > 3)
-            c.text((left + right) / 2, self.middle(k, s), _fitting(_plain(s.name), right - left - 4), SLICE_SIZE, INK, "center")
+            c.text(round((left + right) / 2, 2), self.middle(k, s), _fitting(_plain(s.name), right - left - 3), SLICE_SIZE, INK, "center")
         free: dict[int, float] = {}  # at each depth, where the next slice begins
         for s in reversed(t.slices):
             x = self.x(s.start)
