@@ -177,25 +177,49 @@ def disasm(program: str, chip_name: str, machine: bool) -> None:
 @click.option("--instructions", default=0, metavar="N", help="also list the first N instructions")
 @click.option("--width", type=click.IntRange(40), help="columns of the timeline  [default: the terminal's]")
 @click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write a file for the Perfetto viewer")
-def view(trace: Path, instructions: int, width: int | None, pftrace: Path | None) -> None:
-    """Show a saved hardware trace as a text timeline. A system trace needs --perfetto."""
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw what the viewer would show, as .svg or .png")
+@click.option("--from-us", type=float, metavar="T", help="where the picture begins  [default: with the trace]")
+@click.option("--to-us", type=float, metavar="T", help="where the picture ends  [default: with the trace]")
+def view(
+    trace: Path,
+    instructions: int,
+    width: int | None,
+    pftrace: Path | None,
+    picture: Path | None,
+    from_us: float | None,
+    to_us: float | None,
+) -> None:
+    """Show a saved hardware trace as a text timeline. A system trace needs --perfetto or --picture, a .pftrace file --picture."""
+    from .report import picture as pictures
+    from .report import viewer
     from .trace import hardware, perfetto, system
     from .trace import text as trace_text
+    from .trace.pftrace import SUFFIX
 
-    if pftrace is not None and system.is_saved(trace):
-        click.echo(f"perfetto: {perfetto.save(system.load(trace), pftrace)}")
-        return
-    if system.is_saved(trace) and not any(trace.glob("*.ntff.msgpack")):
-        raise ProgramError(str(trace), "a system trace", "--perfetto FILE, or the path of a hardware trace beside it")
-    loaded = hardware.load(trace)
+    if picture is not None:
+        pictures.require(picture)
+    elif from_us is not None or to_us is not None:
+        raise ProgramError("--from-us, --to-us", "no picture", "--picture FILE")
+    loaded: Any
+    lines: list[str] = []
+    if trace.suffix == SUFFIX and not trace.is_dir():
+        if picture is None or pftrace is not None:
+            raise ProgramError(str(trace), "a Perfetto file", "--picture FILE, without --perfetto")
+        loaded = trace
+    elif system.is_saved(trace) and (pftrace is not None or picture is not None):
+        loaded = system.load(trace)
+    elif system.is_saved(trace) and not any(trace.glob("*.ntff.msgpack")):
+        raise ProgramError(str(trace), "a system trace", "--perfetto FILE, --picture FILE, or the path of a hardware trace beside it")
+    else:
+        loaded = hardware.load(trace)
+        lines = [trace_text.timeline(loaded, width=width or max(40, min(Console().width, 120)))]
+        lines += ["", trace_text.table(loaded, instructions)] if instructions else []
+    made = []
     if pftrace is not None:
-        perfetto.save(loaded, pftrace)
-    click.echo(trace_text.timeline(loaded, width=width or max(40, min(Console().width, 120))))
-    if instructions:
-        click.echo("")
-        click.echo(trace_text.table(loaded, instructions))
-    if pftrace is not None:
-        click.echo(f"\nperfetto: {pftrace}")
+        made.append(f"perfetto: {perfetto.save(loaded, pftrace)}")
+    if picture is not None:
+        made.append(f"picture: {viewer.draw(pftrace or loaded, picture, from_us=from_us, to_us=to_us)}")
+    click.echo("\n".join([*lines, *([""] if lines and made else []), *made]))
 
 
 @main.command()

@@ -1,9 +1,13 @@
-"""Pictures of studies. Needs the extra `plot`."""
+"""Pictures: how they are drawn and written, and that of a sweep. Needs the extra `plot`."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,11 @@ from ..trace.stored import whole
 
 SUFFIXES = (".svg", ".png")
 PANELS = {"naive_over_rms_norm": "Self NEURON", "device_naive_over_rms_norm": "device time"}
+POINTS_PER_INCH = 72
+PIXELS_PER_INCH = 150
+FONT = "DejaVu Sans"  # comes with matplotlib
+ARROW = "#30506e"
+DIGEST = "nc-sim drawing sha256:"  # in the picture's description, before the hash of what it shows
 
 
 def require(path: str | Path) -> None:
@@ -29,26 +38,43 @@ def sweep(points: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
     `points` are those of `study.sweep`. The same points give the same bytes. Errors as `require`.
     """
     require(path)
-    path = Path(path)
-    # a Figure of its own: pyplot keeps state for the whole process
-    figure = _module("matplotlib.figure").Figure(figsize=(9, 3.8), layout="constrained")
-    for axes, (key, title) in zip(figure.subplots(1, 2, sharex=True), PANELS.items(), strict=True):
-        for rows in sorted({p["rows"] for p in points}):
-            line = sorted((p["cols"], p[key]) for p in points if p["rows"] == rows)
-            axes.plot([x for x, _ in line], [y for _, y in line], marker="o", label=f"{rows} rows")
-        columns = sorted({p["cols"] for p in points})
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(columns, [str(c) for c in columns])
-        axes.set_ylim(0, 1.1 * max(p[key] for p in points))
-        axes.axhline(1, color="grey", linewidth=0.8, linestyle=":")
-        axes.set(title=title, xlabel="columns", ylabel="six operations / fused")
-        axes.legend()
-    figure.suptitle("RMSNorm, bf16: what fusion gains (simulated)")
+    drawn = sorted([p["rows"], p["cols"], *(round(p[key], 9) for key in PANELS)] for p in points)
+    with _own_settings():
+        # a Figure of its own: pyplot keeps state for the whole process
+        figure = _module("matplotlib.figure").Figure(figsize=(9, 3.8), layout="constrained")
+        for axes, (key, title) in zip(figure.subplots(1, 2, sharex=True), PANELS.items(), strict=True):
+            for rows in sorted({p["rows"] for p in points}):
+                line = sorted((p["cols"], p[key]) for p in points if p["rows"] == rows)
+                axes.plot([x for x, _ in line], [y for _, y in line], marker="o", label=f"{rows} rows")
+            columns = sorted({p["cols"] for p in points})
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(columns, [str(c) for c in columns])
+            axes.set_ylim(0, 1.1 * max(p[key] for p in points))
+            axes.axhline(1, color="grey", linewidth=0.8, linestyle=":")
+            axes.set(title=title, xlabel="columns", ylabel="six operations / fused")
+            axes.legend()
+        figure.suptitle("RMSNorm, bf16: what fusion gains (simulated)")
+        return save(figure, Path(path), drawn)
+
+
+def save(figure: Any, path: Path, shown: Any) -> Path:
+    """Write a Figure as its name says, with the hash of what it shows, given as JSON can hold it, in its description."""
     kind = path.suffix[1:]
-    # ids from a fixed salt, and no date
-    with _module("matplotlib").rc_context({"svg.hashsalt": "nc-sim"}), whole(path) as file:
-        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    description = DIGEST + hashlib.sha256(json.dumps(shown).encode()).hexdigest()
+    metadata = {"Description": description, **({"Date": None} if kind == "svg" else {})}  # no date: the same bytes on every day
+    with _own_settings(), whole(path) as file:
+        figure.savefig(file, format=kind, dpi=PIXELS_PER_INCH, metadata=metadata)
     return path
+
+
+@contextmanager
+def _own_settings() -> Iterator[None]:
+    """matplotlib as it comes, whatever the user's settings, and ids from a fixed salt."""
+    matplotlib = _module("matplotlib")
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams["svg.hashsalt"] = "nc-sim"
+        yield
 
 
 def _module(name: str) -> Any:
@@ -56,3 +82,73 @@ def _module(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise Unsupported("picture", "the package matplotlib is not installed", "pip install nc-sim[plot]") from None
+
+
+# --- a page ------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(1 << 16)
+def text_width(text: str, size: float) -> float:
+    """In points."""
+    font = _module("matplotlib.font_manager").FontProperties(family=FONT, size=size)
+    width, _, _ = _module("matplotlib.textpath").text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width)
+
+
+class Canvas:
+    """A page to draw on, in points from its top left."""
+
+    def __init__(self, width: float, height: float) -> None:
+        with _own_settings():
+            size = width / POINTS_PER_INCH, height / POINTS_PER_INCH
+            self.figure = _module("matplotlib.figure").Figure(figsize=size, facecolor="white")
+            self.axes = self.figure.add_axes((0, 0, 1, 1))
+            self.axes.set(xlim=(0, width), ylim=(height, 0))
+            self.axes.set_axis_off()
+        self.patches, self.paths = _module("matplotlib.patches"), _module("matplotlib.path")
+
+    def box(self, left: float, top: float, right: float, bottom: float, fill: str, edge: bool = False) -> None:
+        line = {"linewidth": 0.4, "edgecolor": "white"} if edge else {"linewidth": 0}
+        self.axes.add_artist(self.patches.Rectangle((left, top), right - left, bottom - top, facecolor=fill, zorder=2, **line))
+
+    def area(self, points: Sequence[tuple[float, float]], fill: str) -> None:
+        self.axes.add_artist(self.patches.Polygon(points, facecolor=fill, linewidth=0, zorder=2))
+
+    def line(self, points: Sequence[tuple[float, float]], colour: str, width: float, behind: bool = False) -> None:
+        path = self.paths.Path(points)
+        order = 1 if behind else 3
+        self.axes.add_artist(self.patches.PathPatch(path, facecolor="none", edgecolor=colour, linewidth=width, zorder=order))
+
+    def mark(self, x: float, y: float, size: float, fill: str) -> None:
+        """A moment."""
+        corners = [(x, y - size), (x + 0.6 * size, y + size), (x - 0.6 * size, y + size)]
+        self.axes.add_artist(self.patches.Polygon(corners, facecolor=fill, edgecolor="#3c4650", linewidth=0.4, zorder=4))
+
+    def arrow(self, source: tuple[float, float], target: tuple[float, float], down: bool = False) -> None:
+        """To a target from its left, or straight to its edge."""
+        (a, b), (c, d) = source, target
+        if down:
+            back = -4 if d > b else 4
+            self._arrow([(a, b), (c, b), (c, b), (c, d + back / 2)], [(c, d), (c - 2, d + back), (c + 2, d + back)])
+        else:
+            bend = (c - a) / 2
+            self._arrow([(a, b), (a + bend, b), (c - bend, d), (c - 3, d)], [(c, d), (c - 4, d - 2), (c - 4, d + 2)])
+
+    def bow(self, source: tuple[float, float], target: tuple[float, float], half: float) -> None:
+        """Over the slices between two of a row, half a slice high."""
+        (a, b), (c, _) = source, target
+        top, bend = b - half, min(8.0, (c - a) / 2)
+        self._arrow(
+            [(a, top), (a + bend, top - half), (c - bend, top - half), (c, top)], [(c, top + 1), (c - 3.6, top - 1), (c - 1, top - 3.6)]
+        )
+
+    def _arrow(self, curve: Sequence[tuple[float, float]], head: Sequence[tuple[float, float]]) -> None:
+        path = self.paths.Path(curve, [1, 4, 4, 4])
+        line = {"edgecolor": ARROW, "linewidth": 0.8, "alpha": 0.75}
+        self.axes.add_artist(self.patches.PathPatch(path, facecolor="none", zorder=5, **line))
+        self.axes.add_artist(self.patches.Polygon(head, facecolor=ARROW, linewidth=0, zorder=5))
+
+    def text(self, x: float, y: float, text: str, size: float, colour: str, align: str = "left") -> None:
+        if text:
+            style = {"family": FONT, "fontsize": size, "color": colour, "ha": align, "va": "center_baseline", "zorder": 6}
+            self.axes.text(x, y, text, parse_math=False, **style)

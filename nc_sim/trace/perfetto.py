@@ -23,6 +23,7 @@ from ..runtime import Runtime
 from ..runtime.events import Event
 from . import system
 from .hardware import Texts, Trace, trace_of
+from .pftrace import BEGIN, CLEARED, COUNTER, END, EXPLICIT, INSTANT
 from .stored import Ints, whole
 from .system import INSTANCE, PID, SystemTrace
 
@@ -30,10 +31,9 @@ CHUNK = 4096  # packets in memory
 SLICES = 1_000_000  # slices and counter values of a file; more are merged
 FIRST_PIXELS = 1 << 20  # of the whole trace, where merging begins
 SEQUENCE = 1
-STARTS, NEEDS_STATE = 1, 2  # sequence flags: interned names begin anew; this packet uses them
-BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
-EXPLICIT = 3  # child ordering by rank
+NEEDS_STATE = 2  # sequence flag: this packet uses interned names
 FOREVER = 1 << 62
+LAST = 1 << 21  # rank of a core's folder of counters
 ENGINES = ("Tensor", "TensorMatrix", "Vector", "Scalar", "GpSimd", "Sync")
 DMA_ENGINES = 16  # of a core; the profiler numbers them through all cores
 
@@ -111,9 +111,9 @@ class _Counter:
     value: npt.NDArray[Any]
 
     def merged(self, pixel: int) -> _Counter:
-        """The last value of each pixel."""
+        """The last value of each pixel, or of each ns."""
         keep = np.diff(self.time // max(1, pixel), append=-1) != 0
-        return attrs.evolve(self, time=self.time[keep], value=self.value[keep]) if pixel else self
+        return attrs.evolve(self, time=self.time[keep], value=self.value[keep])
 
 
 @attrs.frozen(eq=False)
@@ -286,7 +286,7 @@ class _Writer:
         self.known: dict[tuple[str, str], int] = {}
         self.tracks = 0
         self._renew()
-        self.put(self.packet(trusted_packet_sequence_id=SEQUENCE, sequence_flags=STARTS, first_packet_on_sequence=True))
+        self.put(self.packet(trusted_packet_sequence_id=SEQUENCE, sequence_flags=CLEARED, first_packet_on_sequence=True))
 
     def _renew(self) -> None:
         self.chunk = self.make()
@@ -433,15 +433,21 @@ def _write_core(plan: _Plan, core: int, process: int, pixel: int, w: _Writer) ->
         for lane in range(count := lanes[rank, name]):
             tracks[name, lane] = w.track(name + (f" - Row {lane}" if count > 1 else ""), group, len(tracks))
     known = sorted({(c.rank, c.name, c.group, c.unit) for d in devices for c in d.counters})
-    folders = {f: w.track(f, group, 1 << 20) for f in sorted({f for *_, f, _ in known if f})}
-    counters = {name: w.track(name, folders.get(folder, group), (1 << 20) + rank, unit=unit) for rank, name, folder, unit in known}
+    folders = {f: w.track(f, group, LAST) for f in sorted({f for *_, f, _ in known if f})}
+    counters = {name: w.track(name, folders.get(f, group), LAST - len(known) + k, unit=u) for k, (_, name, f, u) in enumerate(known)}
     ready = {d: [_Slices(r.merged(pixel), tracks[r.name, r.lane], w) for r in d.rows] for d in devices}
-    values = {d: [c.merged(pixel) for c in d.counters] for d in devices}
+    values = {d: {c.name: c.merged(pixel) for c in d.counters} for d in devices}
+    last: dict[str, float] = {}  # a value from an earlier execution ends with the next, also where that has no such counter
+    first = {c.name: c.before for d in devices for c in d.counters}
     for d, origin, begin, end in plan.windows(core, pixel):
         for slices in ready[d]:
             slices.write(origin, end, w)
-        for c in values[d]:
-            _write_counter(c, counters[c.name], origin, begin, end, w)
+        for name, track in counters.items():
+            if name in values[d]:
+                last[name] = _write_counter(values[d][name], track, origin, begin, end, w)
+            elif last.get(name, first[name]) != first[name]:
+                last[name] = first[name]
+                _write_samples(track, [begin], [first[name]], w)
 
 
 class _Slices:
@@ -488,11 +494,21 @@ def _interned(field: str, column: Texts, w: _Writer) -> Ints:
     return np.array(w.intern(field, [column.values[k] for k in used.tolist()]), np.int64)[index]
 
 
-def _write_counter(c: _Counter, track: int, origin: int, begin: int, stop: int, w: _Writer) -> None:
-    packet = w.event(COUNTER, track)
-    field = "counter_value" if c.value.dtype.kind == "i" else "double_counter_value"
+def _write_counter(c: _Counter, track: int, origin: int, begin: int, stop: int, w: _Writer) -> float:
+    """One execution; returns the value that it leaves."""
     shown = int(np.searchsorted(c.time, stop - origin, "right"))
-    times, values = [begin, *(c.time[:shown] + origin).tolist()], [c.before, *c.value[:shown].tolist()]
+    times, values = (c.time[:shown] + origin).tolist(), c.value[:shown].tolist()
+    if not times or times[0] > begin:
+        times, values = [begin, *times], [c.before, *values]
+    _write_samples(track, times, values, w)
+    return float(values[-1])
+
+
+def _write_samples(track: int, times: Sequence[int], values: Sequence[float], w: _Writer) -> None:
+    packet = w.event(COUNTER, track)
     for packet.timestamp, value in zip(times, values, strict=True):
-        setattr(packet.track_event, field, value)
+        if isinstance(value, int):
+            packet.track_event.counter_value = value
+        else:
+            packet.track_event.double_counter_value = value
         w.put(packet)

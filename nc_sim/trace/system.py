@@ -129,9 +129,7 @@ class Row:
         while depth:
             top = self.events[self.open[depth - 1]]
             if top.end_ns > e.start_ns or (top.id == e.parent and e.end_ns == top.end_ns):
-                step = top.name in (CALL_EVENT, DEVICE_EVENT) and not set(top.flow).isdisjoint(e.flow)
-                belongs = e.parent == top.id or step or (e.source == FRAMEWORK and e.stream < 0)
-                return depth if belongs and e.end_ns <= top.end_ns else -1
+                return depth if _belongs(e, top) and e.end_ns <= top.end_ns else -1
             depth -= 1
         return 0
 
@@ -153,8 +151,12 @@ def rows(events: Iterable[Event]) -> list[Row]:
     out = []
     for key in sorted(threads):
         begun = {e.id: e.start_ns for e in threads[key]}
+        long: dict[int, list[Event]] = {}
+        for e in threads[key]:
+            if e.end_ns > e.start_ns:
+                long.setdefault(e.start_ns, []).append(e)
         beside: list[Row] = []
-        for e in sorted(threads[key], key=lambda e: _order(e, begun)):
+        for e in sorted(threads[key], key=lambda e: _order(e, begun, long.get(e.start_ns, []))):
             seats = [r.seat(e) for r in beside]
             depth = max(seats, default=-1)
             if depth < 0:
@@ -166,10 +168,20 @@ def rows(events: Iterable[Event]) -> list[Row]:
     return out
 
 
-def _order(e: Event, begun: Mapping[int, int]) -> tuple[int, bool, int, int]:
-    """By start, the longest first; a moment inside what began earlier comes before what begins then."""
-    moment = e.end_ns == e.start_ns and begun.get(e.parent, e.start_ns) < e.start_ns
+def _order(e: Event, begun: Mapping[int, int], beginning: Sequence[Event]) -> tuple[int, bool, int, int]:
+    """By start, the longest first; but a moment comes before what is `beginning` then, unless it belongs inside that."""
+    moment = e.end_ns == e.start_ns
+    if moment and e.parent in begun:
+        moment = begun[e.parent] < e.start_ns
+    elif moment:
+        moment = not any(_belongs(e, top) for top in beginning)
     return e.start_ns, not moment, -e.end_ns, e.id
+
+
+def _belongs(e: Event, top: Event) -> bool:
+    """Inside its parent, a step inside its nrt_execute or execution, a call of a framework thread inside another."""
+    step = top.name in (CALL_EVENT, DEVICE_EVENT) and not set(top.flow).isdisjoint(e.flow)
+    return e.parent == top.id or step or (e.source == FRAMEWORK and e.stream < 0)
 
 
 def _thread(e: Event) -> tuple[int, int, int, str]:

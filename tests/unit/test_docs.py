@@ -3,7 +3,8 @@
 Blocks of one file run in order in one folder and one namespace. A ```python block whose first line is `# NAME.py` is
 also saved under that name, so that a later command can use it. A ```console block's `$ nc-sim ...` lines run; other
 commands and all output are ignored. Traces are not part of the repository: a command or block that names one is skipped
-where there are none. So is a command that needs an extra which is not installed.
+where there are none. So is a command that needs an extra which is not installed. A picture that a command draws into
+docs/pictures must be the one that is stored there.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ TRACE = re.compile(r"[\w./-]+\.(?:instr|dma)\.csv")
 FILE_HEADER = re.compile(r"# ([\w-]+\.py)\s*")
 GROUPS = sorted({key.split(".")[0] for key in SCHEMA})
 COMMANDS = (["nc-sim"], ["python", "-m", "nc_sim"])
+EXTRAS = {"--perfetto": ["perfetto"], "--picture": ["perfetto", "matplotlib"]}  # packages an option needs
+PICTURES = REPOSITORY / "docs" / "pictures"
+LARGEST = 300_000  # bytes of a picture
 
 
 @attrs.frozen
@@ -103,11 +107,35 @@ def run_console(block: Block) -> None:
     for words in commands(block.text):
         assert words[0] in main.commands, f"{block.name}: no command {words[0]}"
         main.commands[words[0]].make_context("nc-sim", words[1:])  # its options exist, also where the trace does not
-        if "--perfetto" in words and find_spec("perfetto") is None:
-            pytest.skip("the extra perfetto is not installed")
+        for package in (p for option, packages in EXTRAS.items() if option in words for p in packages):
+            if find_spec(package) is None:
+                pytest.skip(f"the package {package} of an extra is not installed")
         done = CliRunner().invoke(main, [located(w) for w in words], prog_name="nc-sim")
         problem = done.exception if not isinstance(done.exception, SystemExit | None) else ""
         assert done.exit_code == 0, f"{block.name}: nc-sim {shlex.join(words)}: exit {done.exit_code}\n{done.output}\n{problem!r}"
+        if "--picture" in words:
+            assert_stored(Path(words[words.index("--picture") + 1]), f"nc-sim {shlex.join(words)}")
+
+
+def assert_stored(made: Path, command: str) -> None:
+    """The picture shows what the stored one shows, and is the same to the byte where the same matplotlib drew both."""
+    stored = REPOSITORY / made
+    assert stored.parent == PICTURES
+    assert stored.is_file(), f"{command} draws {made}, which is not stored"
+    stale = f"{made} is stale; draw it again: {command}"
+    (shown, drawer), (stored_shown, stored_drawer) = (drawn(p.read_text()) for p in (made, stored))
+    assert shown == stored_shown, stale
+    assert drawer != stored_drawer or made.read_bytes() == stored.read_bytes(), stale
+
+
+def drawn(svg: str) -> tuple[str, str]:
+    """What a picture says of itself: the hash of what it shows, and what drew it."""
+    description, creator = (re.search(f"<dc:{tag}>\\s*(.*?)\\s*</dc:{tag}>", svg, re.DOTALL) for tag in ("description", "creator"))
+    assert description
+    assert description[1].startswith("nc-sim drawing sha256:")
+    drawer = re.search(r"Matplotlib v[\d.]+", creator[1]) if creator else None
+    assert drawer
+    return description[1], drawer[0]
 
 
 def run_block(block: Block, session: Session) -> None:
@@ -149,6 +177,15 @@ def test_there_are_documents_with_blocks() -> None:
 def test_commands_are_found_with_continuations_comments_and_pipes() -> None:
     text = "$ nc-sim run rmsnorm \\\n    --json | head -1\nbody 7 us\n$ pip install .\n$ python -m nc_sim chips > a  # all\n"
     assert commands(text) == [["run", "rmsnorm", "--json"], ["chips"]]
+
+
+def test_every_stored_picture_is_small_shown_and_made_by_a_command() -> None:
+    stored = {f"pictures/{p.name}" for p in PICTURES.iterdir()}
+    made = {w for f in FILES for b in blocks(f) if b.language == "console" for words in commands(b.text) for w in words}
+    assert stored
+    assert stored <= {w.removeprefix("docs/") for w in made}
+    assert stored <= {m for f in FILES for m in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", f.read_text())}
+    assert all(p.stat().st_size < LARGEST for p in PICTURES.iterdir())
 
 
 def every_document() -> list[Path]:

@@ -328,9 +328,57 @@ def test_counters_show_semaphores_pending_transfers_and_throttling(tmp_path: Pat
     t, i = trace.transfers, trace.instructions
     begun = [i.start.ns[t.instruction[k]] for k in range(2)]
     assert seen.counters["NC0:0/Pending DMA Count"] == [(0, 0), (begun[0], 1), (t.end.ns[0], 0), (begun[1], 1), (t.end.ns[1], 0)]
-    assert seen.counters["NC0:0/Throttling"] == [(0, 50), (0, 50)]
+    assert seen.counters["NC0:0/Throttling"] == [(0, 50)]
     assert seen.descriptors["NC0:0/Throttling"].counter.unit_name == "%"
     assert seen.descriptors["i-ncsim-pid1"].child_ordering == TrackDescriptor.EXPLICIT
+
+
+@needs_perfetto
+def test_counters_stand_below_the_rows_and_semaphores_last(tmp_path: Path) -> None:
+    seen = read(perfetto.save(simulate(scaled("half", 0.5), values=False), tmp_path / "a"))
+    ranks = {n: d.sibling_order_rank for n, d in seen.descriptors.items() if seen.parents[n] == "NC0:0"}
+    assert len(set(ranks.values())) == len(ranks)
+    assert sorted(ranks, key=lambda n: ranks[n])[-4:] == [
+        "NC0:0/qGpSimdDynamic", "NC0:0/Throttling", "NC0:0/Pending DMA Count", "NC0:0/Semaphores"
+    ]  # fmt: skip
+
+
+@needs_perfetto
+def test_a_counter_has_one_value_at_a_time(rt: Runtime, seen: Seen, tmp_path: Path) -> None:
+    alone = read(perfetto.save(simulate(product(), values=False), tmp_path / "a"))
+    for samples in (*seen.counters.values(), *alone.counters.values()):
+        times = [t for t, _ in samples]
+        assert times == sorted(set(times))
+
+
+def test_of_values_at_the_same_time_the_last_counts() -> None:
+    counter = perfetto._Counter(0, "c", "", "", 0, np.array([1, 1, 2, 9, 9]), np.array([5, 6, 7, 8, 4]))
+    assert [(counter.merged(p).time.tolist(), counter.merged(p).value.tolist()) for p in (0, 1, 4)] == [
+        ([1, 2, 9], [6, 7, 4]), ([1, 2, 9], [6, 7, 4]), ([2, 9], [7, 4])
+    ]  # fmt: skip
+
+
+@needs_perfetto
+def test_an_execution_begins_with_all_semaphores_of_its_core_at_zero(tmp_path: Path) -> None:
+    """Two programs in turn: S[4] (Scalar) is raised by the first only, and does not reach into the windows of the second."""
+    rt = Runtime(values=False)
+    rt.nrt_init()
+    load = Program("load")
+    load.dma_copy(dst=load.sbuf((128, 64), "float32"), src=load.input("x", (128, 64), "float32"))
+    (_, half), (_, loading) = rt.nrt_load(scaled("half", 0.5)), rt.nrt_load(load)
+    (_, x), (_, y) = (rt.nrt_tensor_allocate("device", 0, 128 * 64 * 4) for _ in "xy")
+
+    def host(thread: int) -> Any:
+        for model, outputs in ((half, {"y": y}), (loading, {}), (loading, {}), (half, {"y": y})):
+            yield from rt.nrt_execute(model, {"x": x}, outputs, thread=thread)
+
+    rt.run(host)
+    seen = read(perfetto.save(rt, tmp_path / "a"))
+    windows = [s.start for s in seen.slices if s.name == "nc_exec_running"]
+    assert len(windows) == 4
+    (scalar,) = (v for name, v in seen.counters.items() if name.endswith("S[4] (Scalar)"))
+    raised = [t for t, v in scalar if v == 1]
+    assert scalar == [(windows[0], 0), (raised[0], 1), (windows[1], 0), (windows[3], 0), (raised[1], 1)]
 
 
 # --- size
@@ -467,7 +515,7 @@ def test_view_of_a_system_trace_asks_for_perfetto(path: str, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     system.save(dispatched(), "out")
     done = CliRunner().invoke(main, ["view", path])
-    found = f"error: {path}: a system trace; --perfetto FILE, or the path of a hardware trace beside it\n"
+    found = f"error: {path}: a system trace; --perfetto FILE, --picture FILE, or the path of a hardware trace beside it\n"
     assert (done.exit_code, done.output) == (1, found)
 
 

@@ -191,10 +191,21 @@ def test_rows_nest_what_belongs_together_and_part_what_only_overlaps() -> None:
     moment = Event(9, "kbl_exec_post", RUNTIME, 100, 100, core=0, thread=0, flow=(6,))
     made = rows([call, inside, submit, other, no_call, too_long, step, last, after, moment])
     assert [(r.name, [(e.id, d) for e, d in zip(r.events, r.depth, strict=True)]) for r in made] == [
-        ("gid0-nc0-tid0-neuron_rt - Row 0", [(0, 0), (1, 1), (2, 2), (6, 1), (7, 1), (8, 0)]),
-        ("gid0-nc0-tid0-neuron_rt - Row 1", [(3, 0), (5, 0), (9, 0)]),
+        ("gid0-nc0-tid0-neuron_rt - Row 0", [(0, 0), (1, 1), (2, 2), (6, 1), (7, 1), (9, 0), (8, 0)]),
+        ("gid0-nc0-tid0-neuron_rt - Row 1", [(3, 0), (5, 0)]),
         ("gid0-nc0-tid0-neuron_rt - Row 2", [(4, 0)]),
     ]
+
+
+def test_a_moment_where_something_else_begins_needs_no_row_of_its_own() -> None:
+    wait = Event(0, "kbl_exec_wait", RUNTIME, 0, 100, core=0, thread=0, flow=(6, 1))
+    post = Event(1, "kbl_exec_post", RUNTIME, 100, 100, core=0, thread=0, flow=(6,))
+    read = Event(2, "nrt_tensor_read", RUNTIME, 100, 150, core=0, thread=0)
+    call = Event(3, "nrt_execute", RUNTIME, 150, 200, core=0, thread=0, flow=(7,))
+    step = Event(4, "kbl_exec_pre", RUNTIME, 150, 150, core=0, thread=0, flow=(7,))
+    (row,) = rows([wait, post, read, step, call])
+    assert row.name == "gid0-nc0-tid0-neuron_rt"
+    assert [(e.id, d) for e, d in zip(row.events, row.depth, strict=True)] == [(0, 0), (1, 0), (2, 0), (3, 0), (4, 1)]
 
 
 def test_the_dependency_chain_of_every_dispatch_is_complete(rt: Runtime) -> None:
