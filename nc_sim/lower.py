@@ -3,10 +3,14 @@
 Each engine has two streams. Its sequencer waits for semaphores in order, hands the instruction over and runs ahead, as
 deep as the engine's queue allows; control instructions and DMA triggers execute in the sequencer. Hidden semaphores
 carry the hand-over, the queue's depth, background weight loads and the store ring, so the engines know no special case.
+
+Rows are written once, as integers, into flat arrays, and what instructions of one shape share is looked up once. The
+sixteen shares of a DMA are one block of numbers; numpy lays the blocks out as transfers at the end.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TypeVar, cast
@@ -29,6 +33,14 @@ from .timing.cost import Cost, same
 T = TypeVar("T")
 DGE = "GpSimd descriptors"
 HARDWARE_SEMAPHORES = 256
+# plain integers: these go into arrays a million times
+SEQUENCE, CONTROL, EXECUTE, HANDED, STREAM, ACCEPT, TRIGGER = map(
+    int, (Role.SEQUENCE, Role.CONTROL, Role.EXECUTE, Role.HANDED, Role.STREAM, Role.ACCEPT, Role.TRIGGER)
+)
+ALWAYS, FOLLOW, LOADS, STREAMS = map(int, (Rule.ALWAYS, Rule.FOLLOW, Rule.LOAD, Rule.STREAM))
+ADD, AT_START, AT_STREAMED, AT_FINISH = map(int, (Op.ADD, When.START, When.STREAMED, When.FINISH))
+PER_ROW, PER_WAIT, PER_UPDATE, PER_DMA, PER_SIGNAL = 8, 2, 5, 5, 3  # integers of one record
+NONE: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -51,36 +63,51 @@ def lower(
 
 
 @attrs.define(slots=True)
-class _Row:
-    step: int
-    role: Role
-    cost: int
-    rule: Rule
-    work: int
-    waits: list[tuple[int, int]]
-    updates: list[tuple[int, int, int, int, int]]  # semaphore, op, value, when, delay index
-    fan: list[_Transfer]
+class _Stream:
+    """Rows of one stream: (step, role, cost, rule, work, waits, updates, DMA or -1), and their waits and updates in order."""
+
+    rows: array[int] = attrs.field(factory=lambda: array("q"))
+    waits: array[int] = attrs.field(factory=lambda: array("q"))  # (semaphore, value)
+    updates: array[int] = attrs.field(factory=lambda: array("q"))  # (semaphore, op, value, when, delay index)
+
+    def add(
+        self, step: int, role: int, cost: int, rule: int = ALWAYS, work: int = 0, waits: tuple[int, ...] = NONE,
+        updates: tuple[int, ...] = NONE, dma: int = -1,
+    ) -> None:  # fmt: skip
+        """Append a row; `waits` and `updates` are flat."""
+        self.rows.extend((step, role, cost, rule, work, len(waits) // PER_WAIT, len(updates) // PER_UPDATE, dma))
+        if waits:
+            self.waits.extend(waits)
+        if updates:
+            self.updates.extend(updates)
 
 
-@attrs.define(slots=True)
-class _Transfer:
-    step: int
-    ring: int
-    share: dma_timing.Share
-    updates: list[tuple[int, int, int, int, int]]
+@attrs.frozen(slots=True)
+class _Shape:
+    """What DMAs of one shape share."""
+
+    block: int  # its shares
+    transfers: int
+    trigger: int  # index of its trigger's cost
+    shown: int  # ticks of that cost
+    done: int  # index of the delay of its semaphores
 
 
 class _Lowering:
     def __init__(self, chip: Reader, options: Options, names: Mapping[int, str]) -> None:
         self.chip, self.options, self.names = chip, options, names
-        self.streams: list[list[_Row]] = [[] for _ in range(len(Engine) + len(COMPUTE) + 1)]
+        self.streams = [_Stream() for _ in range(len(Engine) + len(COMPUTE) + 1)]
         self.dge = len(self.streams) - 1
         self.hidden_names: list[str] = []
         self.costs: dict[Cost, int] = {}
         self.delays: dict[tuple[int, int, int, int], int] = {}
         self.rings: dict[str, int] = {}
-        self.stores: dict[int, list[list[_Transfer]]] = {}  # ring -> transfers of each store
-        self.seen: dict[object, object] = {}  # instruction -> what was computed for it
+        self.blocks: list[Ints] = []  # [shares, columns of a transfer]
+        self.dmas = array("q")  # (step, ring, block, semaphore raised when it is done for a store behind it or -1, its delay)
+        self.signals = array("q")  # (semaphore, value, delay index) that every transfer of a DMA adds
+        self.signal_counts = array("q")  # of each DMA
+        self.stores: dict[int, list[int]] = {}  # ring -> its stores' DMAs
+        self.seen: dict[object, object] = {}  # instruction, or its shape -> what was computed for it
         ticks = chip.chip.ticks
         self.hop = max(1, ticks(chip("semaphore.latency_ns")))
         self.dispatch = self.cost(same(ticks(chip("sequencer.dispatch_ns")), ticks(chip("sequencer.dispatch_ns"))))
@@ -95,6 +122,7 @@ class _Lowering:
         self.loaded_delay = self.delay(ticks(chip("tensor.loaded_to_stream_ns")))
         self.loads = self.products = 0
         self.generated, self.described = self.hidden("descriptors generated"), 0
+        self.hop_delay = self.tick_delay = -1  # used first where a row needs them
 
     # ---- small tables
 
@@ -111,10 +139,11 @@ class _Lowering:
     def delays_by_state(self, ticks: tuple[int, int, int, int]) -> int:
         return self.delays.setdefault(ticks, len(self.delays))
 
-    def row(self, stream: int, step: int, role: Role, cost: int, rule: Rule = Rule.ALWAYS, work: int = 0) -> _Row:
-        row = _Row(step, role, cost, rule, work, [], [], [])
-        self.streams[stream].append(row)
-        return row
+    def once(self, key: object, compute: Callable[[], T]) -> T:
+        """Memoise: programs repeat themselves."""
+        if key not in self.seen:
+            self.seen[key] = compute()
+        return cast(T, self.seen[key])
 
     # ---- steps
 
@@ -132,113 +161,154 @@ class _Lowering:
 
     def add_control(self, index: int, step: Step) -> None:
         ticks, name = self.chip.chip.ticks, step.engine.name.lower()
-        shown = ticks(self.chip(f"sequencer.{name}.event_semaphore_ns"))
-        gap = ticks(self.chip(f"sequencer.{name}.event_semaphore_gap_ns"))
-        row = self.row(step.engine, index, Role.CONTROL, self.cost(same(shown + gap, shown)))
-        self.synchronise(row, step, row, row)
+
+        def shown_and_gap() -> int:
+            shown = ticks(self.chip(f"sequencer.{name}.event_semaphore_ns"))
+            return self.cost(same(shown + ticks(self.chip(f"sequencer.{name}.event_semaphore_gap_ns")), shown))
+
+        cost = self.once(("control", step.engine), shown_and_gap)
+        self.streams[step.engine].add(index, CONTROL, cost, waits=_waits(step), updates=self.updates(step, 0))
 
     def add_compute(self, index: int, step: Step) -> None:
+        """The sequencer hands it over, as deep as the queue is; the engine begins it."""
         engine = step.engine
         if engine not in COMPUTE:
             raise ProgramError(step.line, f"{step.instruction.mnemonic} on {engine.label}", "a compute engine: Sync has no data path")
-        sequence = self.row(engine, index, Role.SEQUENCE, self.dispatch)
         position = self.count[engine]
         self.count[engine] = position + 1
+        waits = _waits(step)
         if position >= self.depth[engine]:
-            self.chip(f"sequencer.{engine.name.lower()}.queue_depth")
-            sequence.waits.append((self.began[engine], position - self.depth[engine] + 1))
-        sequence.updates.append((self.handed[engine], Op.ADD, 1, When.START, self.handover[engine]))
-        stream = len(Engine) + COMPUTE.index(engine)
-        rows = self.execute(stream, index, step)
-        rows[0].waits.append((self.handed[engine], position + 1))
-        rows[0].updates.append((self.began[engine], Op.ADD, 1, When.START, self.delay(1)))
-        self.synchronise(sequence, step, rows[-1], rows[-1])  # a product reads its operand when it streams
+            self.once(("depth", engine), lambda: self.chip(f"sequencer.{engine.name.lower()}.queue_depth"))
+            waits = (self.began[engine], position - self.depth[engine] + 1, *waits)
+        self.streams[engine].add(
+            index, SEQUENCE, self.dispatch, waits=waits, updates=(self.handed[engine], ADD, 1, AT_START, self.handover[engine])
+        )
+        if self.tick_delay < 0:
+            self.tick_delay = self.delay(1)
+        self.execute(index, step, (self.handed[engine], position + 1), (self.began[engine], ADD, 1, AT_START, self.tick_delay))
 
-    def execute(self, stream: int, index: int, step: Step) -> list[_Row]:
-        """The rows on the engine's own stream."""
-        instruction = step.instruction
+    def execute(self, index: int, step: Step, handed: tuple[int, ...], began: tuple[int, ...]) -> None:
+        """The rows on the engine's own stream: the first waits to be handed over, the last raises the step's semaphores."""
+        instruction, engine = step.instruction, step.engine
+        stream = self.streams[len(Engine) + COMPUTE.index(engine)]
         if isinstance(instruction, LoadWeights):
-            cost = self.once(instruction, lambda: tensor.weights(instruction.work(), self.chip))
-            row = self.row(stream, index, Role.EXECUTE, self.cost(cost), Rule.LOAD)
-            row.updates.append((self.loaded, Op.ADD, 1, When.STREAMED, self.loaded_delay))
+            cost = self.once(instruction, lambda: self.cost(tensor.weights(instruction.work(), self.chip)))
+            first = (self.loaded, ADD, 1, AT_STREAMED, self.loaded_delay, *began)
+            stream.add(index, EXECUTE, cost, LOADS, waits=handed, updates=(*first, *self.updates(step, 2)))
             self.loads += 1
-            return [row]
-        if isinstance(instruction, Matmul):
-            cost, units, gap = self.once(instruction, lambda: tensor.stream(instruction.work(), self.chip))
+        elif isinstance(instruction, Matmul):
+            cost, units, gap = self.once(instruction, lambda: self.product(instruction))
             if not self.loads:
                 raise ProgramError(step.line, "matmul before any ldweights", "weights in the array")
-            handed = self.row(stream, index, Role.HANDED, self.one)
-            if self.products:
-                handed.waits.append((self.streamed, self.products))
-            row = self.row(stream, index, Role.STREAM, self.cost(cost), Rule.STREAM, units)
-            row.waits.append((self.loaded, self.loads))
-            row.updates.append((self.streamed, Op.ADD, 1, When.STREAMED, self.delays_by_state(gap)))
+            before = (self.streamed, self.products, *handed) if self.products else handed
+            stream.add(index, HANDED, self.one, waits=before, updates=began)
+            updates = (self.streamed, ADD, 1, AT_STREAMED, gap, *self.updates(step, 1))  # it reads its operand when it streams
+            stream.add(index, STREAM, cost, STREAMS, units, (self.loaded, self.loads), updates)
             self.products += 1
-            return [handed, row]
-        cost = self.once((instruction, step.engine), lambda: elementwise.cost(instruction.work(), step.engine, self.chip))
-        return [self.row(stream, index, Role.EXECUTE, self.cost(cost))]
+        else:
+            key = (instruction, engine)
+            cost = self.once(key, lambda: self.cost(elementwise.cost(instruction.work(), engine, self.chip)))
+            stream.add(index, EXECUTE, cost, waits=handed, updates=(*began, *self.updates(step, 1)))
+
+    def product(self, instruction: Matmul) -> tuple[int, int, int]:
+        cost, units, gap = tensor.stream(instruction.work(), self.chip)
+        return self.cost(cost), units, self.delays_by_state(gap)
+
+    def updates(self, step: Step, beside: int) -> tuple[int, ...]:
+        """The step's own updates of a row that has `beside` hidden ones: on read at its start, on completion at its finish."""
+        if not step.updates:
+            return NONE
+        if self.hop_delay < 0:
+            self.hop_delay = self.delay(self.hop)
+        if beside + len(step.updates) > MAX_UPDATES:
+            raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - 2}")
+        out: list[int] = []
+        for u in step.updates:
+            out += (u.semaphore, int(u.op), u.value, AT_START if u.when is StepWhen.READ else AT_FINISH, self.hop_delay)
+        return tuple(out)
+
+    # ---- DMA
 
     def add_dma(self, index: int, step: Step, dma: DmaDirect2d) -> None:
+        """A trigger, which may stall on its ring or be made by GpSimd, and what it sets off."""
         engine, ring = step.engine, self.ring(step.engine, dma)
-        transfers = self.transfers(index, dma, ring)
-        rows = self.once((dma, "rows"), lambda: sum(dma_timing.rows_by_engine(dma, self.chip)[0]))
+        shape = self.shape(index, engine, dma)
+        number, waits = len(self.dmas) // PER_DMA, _waits(step)
         if dma.generation == "software":
-            accept, trigger = self.software_trigger(index, step)
+            self.software_trigger(index, step, waits, number)
+        elif dma.generation == "hardware" and not dma.load and self.ring_limit:
+            # a trace shows a store's trigger from its acceptance
+            self.streams[engine].add(index, ACCEPT, self.one, waits=waits)
+            self.streams[engine].add(index, TRIGGER, shape.trigger, FOLLOW, waits=self.room(ring, shape), dma=number)
         else:
-            cost = self.once((dma, engine, rows), lambda: dma_timing.trigger(dma, engine, rows, self.chip))
-            accept = trigger = self.row(engine, index, Role.TRIGGER, self.cost(cost), Rule.FOLLOW)
-            if dma.generation == "hardware" and not dma.load and self.chip("dma.store_ring_limit"):
-                accept = self.stall_on_ring(trigger, cost, ring)
+            self.streams[engine].add(index, TRIGGER, shape.trigger, FOLLOW, waits=waits, dma=number)
         if dma.generation == "hardware" and not dma.load:
-            self.stores.setdefault(ring, []).append(transfers)
-        trigger.fan = transfers
-        self.synchronise(accept, attrs.evolve(step, updates=()), accept, trigger)
-        self.raise_semaphores(step, dma, transfers)
+            self.stores.setdefault(ring, []).append(number)
+        self.dmas.extend((index, ring, shape.block, -1, 0))
+        self.raise_semaphores(step, shape)
 
-    def software_trigger(self, index: int, step: Step) -> tuple[_Row, _Row]:
+    @property
+    def ring_limit(self) -> int:
+        """Unfinished stores of a ring at which the next one stalls; 0: never."""
+        return self.once("limit", lambda: int(self.chip("dma.store_ring_limit")))
+
+    def shape(self, index: int, engine: Engine, dma: DmaDirect2d) -> _Shape:
+        """What the DMA's shape decides; where in HBM it reads or writes makes no difference."""
+        s, d = dma.src, dma.dst
+        key = (
+            engine, dma.generation, dma.row, d.memory, d.partition, d.partitions, d.strides, d.counts, d.dtype.itemsize,
+            s.memory, s.partition, s.partitions, s.strides, s.counts, s.dtype.itemsize, self.options.dma_latency_ns.get(index),
+        )  # fmt: skip
+        return self.once(key, lambda: self.new_shape(index, engine, dma))
+
+    def new_shape(self, index: int, engine: Engine, dma: DmaDirect2d) -> _Shape:
+        ticks, latency = self.chip.chip.ticks, self.options.dma_latency_ns.get(index)
+        if latency is None:
+            shares = dma_timing.shares(dma, self.chip)
+        else:  # it meets no DMA engine
+            shares = [dma_timing.Share(-1, 1, 0, max(1, ticks(latency) - 1), 0, 0, False, 0, 0)]
+        rows = sum(dma_timing.rows_by_engine(dma, self.chip)[0])
+        trigger, shown = -1, 0
+        if dma.generation != "software":
+            cost = dma_timing.trigger(dma, engine, rows, self.chip)
+            trigger, shown = self.cost(cost), cost.latency[0]
+        self.blocks.append(np.array([attrs.astuple(s) for s in shares], np.int64).reshape(-1, len(SHARE)))
+        return _Shape(len(self.blocks) - 1, len(shares), trigger, shown, self.delay(dma_timing.done_ticks(dma, self.chip)))
+
+    def software_trigger(self, index: int, step: Step, waits: tuple[int, ...], dma: int) -> None:
         """GpSimd builds the descriptors; a trace shows the trigger when they are done."""
-        ticks = self.chip.chip.ticks
         if step.engine is not Engine.GPSIMD:
             raise ProgramError(step.line, f"software descriptors on {step.engine.label}", "GpSimd makes them")
-        interval, latency = ticks(self.chip("dma.software.interval_ns")), ticks(self.chip("dma.software.latency_ns"))
-        accept = self.row(step.engine, index, Role.ACCEPT, self.cost(same(interval, latency)))
-        accept.updates.append((self.generated, Op.ADD, 1, When.START, self.delay(max(1, latency))))
-        trigger = self.row(self.dge, index, Role.TRIGGER, self.cost(same(1, ticks(self.chip("dma.software.shown_ns")))))
+        accept, trigger, made = self.once("software", self.software_costs)
+        self.streams[step.engine].add(index, ACCEPT, accept, waits=waits, updates=(self.generated, ADD, 1, AT_START, made))
         self.described += 1
-        trigger.waits.append((self.generated, self.described))
-        return accept, trigger
+        self.streams[self.dge].add(index, TRIGGER, trigger, waits=(self.generated, self.described), dma=dma)
 
-    def stall_on_ring(self, trigger: _Row, cost: Cost, ring: int) -> _Row:
+    def software_costs(self) -> tuple[int, int, int]:
+        ticks = self.chip.chip.ticks
+        interval, latency = ticks(self.chip("dma.software.interval_ns")), ticks(self.chip("dma.software.latency_ns"))
+        shown = ticks(self.chip("dma.software.shown_ns"))
+        return self.cost(same(interval, latency)), self.cost(same(1, shown)), self.delay(max(1, latency))
+
+    def room(self, ring: int, shape: _Shape) -> tuple[int, ...]:
         """A store behind `limit` unfinished ones in its ring: the trigger lasts until the oldest completes, and a gap."""
-        limit, before = self.chip("dma.store_ring_limit"), self.stores.get(ring, [])
-        stream = next(s for s in self.streams if s and s[-1] is trigger)
-        accept = _Row(trigger.step, Role.ACCEPT, self.one, Rule.ALWAYS, 0, [], [], [])
-        stream.insert(len(stream) - 1, accept)
-        if len(before) >= limit:
-            oldest = before[-limit]
-            done = self.hidden(f"store {len(before) - limit} of ring {ring}")
-            wait = max(0, self.chip.chip.ticks(self.chip("dma.store_ring_gap_ns")) - cost.latency[0])
-            for t in oldest:
-                t.updates.append((done, Op.ADD, 1, When.FINISH, self.delay(wait)))
-            trigger.waits.append((done, len(oldest)))
-        return accept
+        limit, before = self.ring_limit, self.stores.get(ring, [])
+        if len(before) < limit:
+            return NONE
+        done = self.hidden(f"store {len(before) - limit} of ring {ring}")
+        wait = max(0, self.chip.chip.ticks(self.chip("dma.store_ring_gap_ns")) - shape.shown)
+        at = before[-limit] * PER_DMA
+        self.dmas[at + 3], self.dmas[at + 4] = done, self.delay(wait)
+        return done, len(self.blocks[self.dmas[at + 2]])
 
     def ring(self, engine: Engine, dma: DmaDirect2d) -> int:
         """One in-order ring per issuing queue and way of making descriptors."""
-        return self.rings.setdefault(queue_name(engine, dma.generation), len(self.rings))
+        name = self.once(("ring", engine, dma.generation), lambda: queue_name(engine, dma.generation))
+        return self.rings.setdefault(name, len(self.rings))
 
-    def transfers(self, index: int, dma: DmaDirect2d, ring: int) -> list[_Transfer]:
-        if (latency := self.options.dma_latency_ns.get(index)) is not None:
-            ticks = max(1, self.chip.chip.ticks(latency) - 1)
-            share = dma_timing.Share(-1, 1, 0, ticks, 0, 0, False, 0, 0)
-            return [_Transfer(index, ring, share, [])]
-        shares = self.once((dma, "shares"), lambda: dma_timing.shares(dma, self.chip))
-        return [_Transfer(index, ring, share, []) for share in shares]
-
-    def raise_semaphores(self, step: Step, dma: DmaDirect2d, transfers: list[_Transfer]) -> None:
+    def raise_semaphores(self, step: Step, shape: _Shape) -> None:
         """Every DMA engine adds its part of the 16 when its semaphore packet is out."""
-        delay = self.delay(dma_timing.done_ticks(dma, self.chip))
-        engines = self.chip("dma.engines")
+        engines = self.once("engines", lambda: int(self.chip("dma.engines")))
         for u in step.updates:
             if u.op is not UpdateOp.ADD or u.when is not StepWhen.COMPLETE or u.value % engines:
                 raise ProgramError(
@@ -246,88 +316,61 @@ class _Lowering:
                     f"update {u.op.name.lower()} {u.value} on {u.when.name.lower()}",
                     f"add({engines}) on completion: each of the {engines} DMA engines adds its share",
                 )
-            for t in transfers:
-                t.updates.append((u.semaphore, Op.ADD, u.value // len(transfers), When.FINISH, delay))
-        if max(len(t.updates) for t in transfers) >= MAX_UPDATES:
+            self.signals.extend((u.semaphore, u.value // shape.transfers, shape.done))
+        if len(step.updates) >= MAX_UPDATES:
             raise Unimplemented(step.line, f"{len(step.updates)} updates on one DMA", f"at most {MAX_UPDATES - 2}")
-
-    def synchronise(self, waiting: _Row, step: Step, first: _Row, last: _Row) -> None:
-        """Attach the step's own waits and updates."""
-        waiting.waits.extend((w.semaphore, w.value) for w in step.waits)
-        for u in step.updates:
-            row, when = (first, When.START) if u.when is StepWhen.READ else (last, When.FINISH)
-            row.updates.append((u.semaphore, Op(int(u.op)), u.value, when, self.delay(self.hop)))
-        if max(len(first.updates), len(last.updates)) > MAX_UPDATES:
-            raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - 2}")
-
-    def once(self, key: object, compute: Callable[[], T]) -> T:
-        """Memoise by instruction: programs repeat themselves."""
-        if key not in self.seen:
-            self.seen[key] = compute()
-        return cast(T, self.seen[key])
+        self.signal_counts.append(len(step.updates))
 
     # ---- the table
 
     def table(self, steps: int) -> Table:
-        """Number the rows, drop nothing, and pack the columns."""
-        rows = [r for s in self.streams for r in s]
-        transfers = [t for r in rows for t in r.fan]
-        everything: list[_Row | _Transfer] = [*rows, *transfers]
-        ids = sorted({s for r in rows for s, _ in r.waits} | {u[0] for r in everything for u in r.updates})
-        compact = {s: k for k, s in enumerate(ids)}
-        updates = [u for r in everything for u in r.updates]
-        wait_row, start_row, finish_row = (np.full(steps, -1, np.int64) for _ in range(3))
-        for k, r in enumerate(rows):
-            if r.role in (Role.SEQUENCE, Role.CONTROL, Role.ACCEPT) or (r.role is Role.TRIGGER and wait_row[r.step] < 0):
-                wait_row[r.step] = k
-            if r.role in (Role.CONTROL, Role.EXECUTE, Role.HANDED) or (r.role is Role.ACCEPT and self.shown_when_accepted(r)):
-                start_row[r.step] = k
-            if r.role is Role.TRIGGER and (start_row[r.step] < 0):
-                start_row[r.step] = k
-            if r.role in (Role.CONTROL, Role.EXECUTE, Role.STREAM, Role.TRIGGER):
-                finish_row[r.step] = k
+        """Number the rows, fan the DMAs out, and pack the columns."""
+        rows = np.concatenate([records(s.rows, PER_ROW) for s in self.streams])
+        step, role, cost, rule, work, waits, updates, dma = rows.T
+        dmas = records(self.dmas, PER_DMA)[dma[dma >= 0]]  # in the order of their triggers
+        order = dma[dma >= 0]
+        sizes = ints(len(b) for b in self.blocks)
+        firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
+        fan = sizes[dmas[:, 2]]
+        share = np.concatenate([*self.blocks, np.zeros((0, len(SHARE)), np.int64)])[spread(firsts[dmas[:, 2]], fan)]
+        by_transfer, count_by_transfer = self.transfer_updates(order, fan)
+        update = np.concatenate([*(records(s.updates, PER_UPDATE) for s in self.streams), by_transfer])
+        wait = np.concatenate([records(s.waits, PER_WAIT) for s in self.streams])
+        ids, compact = np.unique(np.concatenate([wait[:, 0], update[:, 0]]), return_inverse=True)
+        fans = np.zeros(len(rows), np.int64)
+        fans[dma >= 0] = fan
+        wait_row, start_row, finish_row = shown_rows(steps, step, role, updates)
         ticks, reader = self.chip.chip.ticks, self.chip
-        share = [t.share for t in transfers]
+        columns = dict(zip(SHARE, np.ascontiguousarray(share.T), strict=True))
         return Table(
             stream_names=(*(e.label for e in Engine), *(f"{e.label} engine" for e in COMPUTE), DGE),
             stream_start=ints([*(ticks(reader(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine), *(0,) * (len(COMPUTE) + 1)]),
-            stream_ptr=pointer(len(s) for s in self.streams),
+            stream_ptr=pointer(ints(len(s.rows) // PER_ROW for s in self.streams)),
             # Elementwise engines are pipelines: a short instruction does not overtake a long one (assumed; the
             # replayed streams never come near). Weight loads do end before the product that runs ahead of them.
             stream_ordered=ints([*(0,) * len(Engine), *(int(e is not Engine.TENSOR) for e in COMPUTE), 0]),
-            step=ints(r.step for r in everything),
-            role=ints([*(int(r.role) for r in rows), *(int(Role.TRANSFER),) * len(transfers)]),
-            cost=ints(r.cost for r in rows),
-            rule=ints(int(r.rule) for r in rows),
-            work=ints(r.work for r in rows),
-            fan_ptr=pointer(len(r.fan) for r in rows),
-            wait_ptr=pointer(len(r.waits) for r in rows),
-            wait_semaphore=ints(compact[s] for r in rows for s, _ in r.waits),
-            wait_value=ints(v for r in rows for _, v in r.waits),
-            update_ptr=pointer(len(r.updates) for r in everything),
-            update_semaphore=ints(compact[u[0]] for u in updates),
-            update_op=ints(int(u[1]) for u in updates),
-            update_value=ints(u[2] for u in updates),
-            update_when=ints(int(u[3]) for u in updates),
-            update_delay=ints(u[4] for u in updates),
+            step=np.concatenate([step, np.repeat(dmas[:, 0], fan)]),
+            role=np.concatenate([role, np.full(len(share), int(Role.TRANSFER), np.int64)]),
+            cost=cost.copy(),
+            rule=rule.copy(),
+            work=work.copy(),
+            fan_ptr=pointer(fans),
+            wait_ptr=pointer(waits),
+            wait_semaphore=compact[: len(wait)],
+            wait_value=wait[:, 1].copy(),
+            update_ptr=pointer(np.concatenate([updates, count_by_transfer])),
+            update_semaphore=compact[len(wait) :],
+            **dict(zip(("update_op", "update_value", "update_when", "update_delay"), np.ascontiguousarray(update[:, 1:].T), strict=True)),
             cost_issue=np.array([c.issue for c in self.costs], np.int64).reshape(-1, STATES),
             cost_latency=np.array([c.latency for c in self.costs], np.int64).reshape(-1, STATES),
             cost_load=np.array([c.load for c in self.costs], np.int64).reshape(-1, STATES),
             delays=np.array(list(self.delays), np.int64).reshape(-1, STATES),
-            server=ints(s.engine for s in share),
-            ring=ints(t.ring for t in transfers),
-            arrival=ints(s.arrival for s in share),
-            packets=ints(s.packets for s in share),
-            packet=ints(s.packet for s in share),
-            first=ints(s.first for s in share),
-            last=ints(s.last for s in share),
-            load=ints(int(s.load) for s in share),
-            busy_delay=ints(s.busy_delay for s in share),
-            busy_stall=ints(s.busy_stall for s in share),
+            ring=np.repeat(dmas[:, 1], fan),
+            **columns,
             servers=reader("dma.engines"),
             rings=max(1, len(self.rings)),
             semaphores=len(ids),
-            semaphore_names=tuple(self.semaphore_name(s) for s in ids),
+            semaphore_names=tuple(self.semaphore_name(s) for s in ids.tolist()),
             follow_window=ticks(reader("dma.follow_window_ns")),
             recent=ticks(reader("dma.recent_load_ns")),
             throttle=tensor.throttle(reader, self.options.gate_phase_ns),
@@ -337,9 +380,20 @@ class _Lowering:
             finish_row=finish_row,
         )
 
-    def shown_when_accepted(self, row: _Row) -> bool:
-        """A trace shows a store's trigger from its dispatch, a software trigger only when its descriptors are made."""
-        return row.updates == [] or all(u[0] != self.generated for u in row.updates)
+    def transfer_updates(self, order: Ints, fan: Ints) -> tuple[Ints, Ints]:
+        """The updates of all transfers, and how many each has: its DMA's signals, then what a store behind it waits for."""
+        signals, counts = records(self.signals, PER_SIGNAL), np.array(self.signal_counts, np.int64)
+        done, delay = records(self.dmas, PER_DMA)[:, 3:].T
+        both = counts + (done >= 0)
+        at = pointer(both)
+        every = np.zeros((int(at[-1]), PER_UPDATE), np.int64)
+        every[:, 1], every[:, 2], every[:, 3] = ADD, 1, AT_FINISH
+        own = spread(at[:-1], counts)
+        every[own, 0], every[own, 2], every[own, 4] = signals.T
+        last = at[1:][done >= 0] - 1
+        every[last, 0], every[last, 4] = done[done >= 0], delay[done >= 0]
+        per_transfer = np.repeat(both[order], fan)
+        return every[spread(np.repeat(at[:-1][order], fan), per_transfer)], per_transfer
 
     def semaphore_name(self, semaphore: int) -> str:
         if semaphore >= HARDWARE_SEMAPHORES:
@@ -347,14 +401,58 @@ class _Lowering:
         return self.names.get(semaphore, f"S[{semaphore}]")
 
 
+# a transfer's columns of the table, by the field of its share
+SHARE = ("server", "arrival", "packets", "packet", "first", "last", "load", "busy_delay", "busy_stall")
+
+
+def _waits(step: Step) -> tuple[int, ...]:
+    """The step's own waits, flat."""
+    if not step.waits:
+        return NONE
+    if len(step.waits) == 1:
+        return (step.waits[0].semaphore, step.waits[0].value)
+    return tuple(n for w in step.waits for n in (w.semaphore, w.value))
+
+
+def shown_rows(steps: int, step: Ints, role: Ints, updates: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of each step, the row that waits, the row a trace shows from, and the row it shows to.
+
+    A trace shows a store's trigger from its dispatch, a software trigger only when its descriptors are made: the one
+    acceptance raises nothing, the other says that descriptors are asked for.
+    """
+    wait_row, start_row, finish_row = (np.full(steps, -1, np.int64) for _ in range(3))
+    at = np.arange(len(step))
+    accepted, trigger = role == ACCEPT, at[role == TRIGGER]
+    for out, first in (
+        (wait_row, at[np.isin(role, (SEQUENCE, CONTROL)) | accepted]),
+        (start_row, at[np.isin(role, (CONTROL, EXECUTE, HANDED)) | (accepted & (updates == 0))]),
+        (finish_row, at[np.isin(role, (CONTROL, EXECUTE, STREAM, TRIGGER))]),
+    ):
+        out[step[first]] = first
+        alone = trigger[out[step[trigger]] < 0]
+        out[step[alone]] = alone
+    return wait_row, start_row, finish_row
+
+
+def records(flat: array[int], size: int) -> Ints:
+    """A flat array as rows of `size` integers."""
+    return np.array(flat, np.int64).reshape(-1, size)
+
+
+def spread(starts: Ints, counts: Ints) -> Ints:
+    """Indices of ragged pieces one after another: starts[0], starts[0] + 1, … counts[0] of them, then the next piece."""
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
+
+
 def ints(values: Iterable[int]) -> Ints:
     """A column."""
     return np.fromiter(values, np.int64)
 
 
-def pointer(counts: Iterable[int]) -> Ints:
+def pointer(counts: Ints) -> Ints:
     """Where each of several lists begins in their concatenation, and where the last ends."""
-    return np.concatenate([[0], np.cumsum(ints(counts))]).astype(np.int64)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def queue_name(engine: Engine, generation: str) -> str:
