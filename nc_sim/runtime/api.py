@@ -7,7 +7,7 @@ as in the C interface; only misuse of Python itself raises.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,33 @@ import simpy
 from .. import chip as chips
 from ..chip import Chip
 from ..forms import canonical_hash
+from ..isa.errors import ProgramError
 from ..program import Program
 from ..simulate import simulate
 from . import completion, dispatch, host, tensors, tracing, units
 from .events import Recorder
-from .objects import Model, Neff, Ret, TensorSet
-from .status import NrtStatus, XuType
+from .objects import InstanceInfo, MemoryStats, Model, ModelTensorInfo, Neff, Ret, TensorSet, Usage
+from .status import INSTANCE_SIZE_UNKNOWN, InstanceFamily, NrtStatus, XuType
 from .units import Step, Unit, note
 
 
 class Runtime:
-    """One process of the simulated host, its cores and their queues. Time is integer ns in `env.now`."""
+    """One process of the simulated host, its cores and their queues. Time is integer ns in `env.now`.
+
+    `cores` are the logical cores of the instance, `visible_cores` those of them that the process has, which it numbers from 0.
+    """
 
     def __init__(
         self, profile: str | Path | host.HostProfile = "blog", chip: str | Path | Chip = "trn2", *, cores: int = 1,
-        queue_depth: int = 64, exec_timeout_ns: int = 30_000_000_000, values: bool = True, trace: Recorder | None = None,
+        visible_cores: Sequence[int] | None = None, queue_depth: int = 64, exec_timeout_ns: int = 30_000_000_000, values: bool = True,
+        trace: Recorder | None = None,
     ) -> None:  # fmt: skip
         self.profile, self.chip = host.load(profile), chips.load(chip)
         self.env = simpy.Environment()
+        visible = list(range(cores) if visible_cores is None else visible_cores)
+        if not visible or visible[0] < 0 or visible[-1] >= cores or visible != list(range(visible[0], visible[0] + len(visible))):
+            raise ProgramError("Runtime", f"visible_cores={visible}", f"consecutive numbers of the instance's {cores} cores")
+        self.total_cores, self.first_core, cores = cores, visible[0], len(visible)
         self.cores, self.queue_depth, self.exec_timeout_ns, self.values = cores, queue_depth, exec_timeout_ns, values
         self.trace = trace or Recorder()
         self.state = NrtStatus.UNINITIALIZED
@@ -105,9 +114,28 @@ class Runtime:
         self.state = NrtStatus.CLOSED
         return NrtStatus.SUCCESS
 
+    def nrt_get_total_vnc_count(self) -> tuple[NrtStatus, int]:
+        """Logical cores of the instance; can be asked at any time."""
+        return NrtStatus.SUCCESS, self.total_cores
+
     def nrt_get_visible_vnc_count(self) -> tuple[NrtStatus, int]:
-        """Logical cores of this process."""
-        return self.usable(), self.cores
+        """Logical cores of this process; can be asked at any time."""
+        return NrtStatus.SUCCESS, self.cores
+
+    def nrt_get_vnc_memory_stats(self, vnc: int) -> tuple[NrtStatus, MemoryStats | None]:
+        """Bytes of HBM that a logical core uses and has; INVALID for no such core."""
+        if (bad := self.usable()) is not NrtStatus.SUCCESS:
+            return bad, None
+        if not 0 <= vnc < self.cores:
+            return NrtStatus.INVALID, None
+        return NrtStatus.SUCCESS, MemoryStats(self.hbm_used[vnc], self.hbm_bytes)
+
+    def nrt_get_instance_info(self) -> tuple[NrtStatus, InstanceInfo | None]:
+        """The chip's family and core; size and revision are unknown."""
+        if (bad := self.usable()) is not NrtStatus.SUCCESS:
+            return bad, None
+        family = InstanceFamily.__members__.get(self.chip.name.upper(), InstanceFamily.UNKNOWN)
+        return NrtStatus.SUCCESS, InstanceInfo(family, INSTANCE_SIZE_UNKNOWN, self.chip.core, "")
 
     # ---- programs
 
@@ -136,7 +164,7 @@ class Runtime:
         """Free a model; INVALID_HANDLE if it is not loaded, EXEC_NC_BUSY while it executes."""
         if (bad := self.usable()) is not NrtStatus.SUCCESS:
             return bad
-        if not model.loaded or self._models.get(model.id) is not model:
+        if not self.has(model):
             return NrtStatus.INVALID_HANDLE
         if model.in_flight:
             return NrtStatus.EXEC_NC_BUSY
@@ -147,6 +175,21 @@ class Runtime:
         self.hbm_used[model.core] -= _own_bytes(model.neff)
         note(self, "nrt_unload", model.core, {"model_id": model.id, "model_name": model.neff.program.name})
         return NrtStatus.SUCCESS
+
+    def has(self, model: Model) -> bool:
+        """Whether a model is loaded, and here."""
+        return model.loaded and self._models.get(model.id) is model
+
+    def nrt_get_model_tensor_info(self, model: Model) -> tuple[NrtStatus, list[ModelTensorInfo]]:
+        """A loaded program's inputs, then its outputs."""
+        if (bad := self.usable()) is not NrtStatus.SUCCESS:
+            return bad, []
+        if not self.has(model):
+            return NrtStatus.INVALID_HANDLE, []
+        named = ((Usage.INPUT, model.neff.inputs), (Usage.OUTPUT, model.neff.outputs))
+        return NrtStatus.SUCCESS, [
+            ModelTensorInfo(name, usage, t.partition_bytes, t.dtype.name, t.shape) for usage, of in named for name, t in of.items()
+        ]
 
     def neff(self, program: Program) -> Neff:
         """The compiled form of a program, and the time its core takes; computed once per program.
@@ -164,21 +207,36 @@ class Runtime:
     # ---- calls of other modules
 
     nrt_tensor_allocate = tensors.nrt_tensor_allocate
+    nrt_tensor_allocate_empty = tensors.nrt_tensor_allocate_empty
+    nrt_tensor_allocate_slice = tensors.nrt_tensor_allocate_slice
+    nrt_tensor_attach_buffer = tensors.nrt_tensor_attach_buffer
+    nrt_tensor_get_size = tensors.nrt_tensor_get_size
     nrt_tensor_free = tensors.nrt_tensor_free
     nrt_tensor_write = tensors.nrt_tensor_write
     nrt_tensor_read = tensors.nrt_tensor_read
     nrt_tensor_copy = tensors.nrt_tensor_copy
+    nrt_tensor_write_batch = tensors.nrt_tensor_write_batch
+    nrt_tensor_read_batch = tensors.nrt_tensor_read_batch
+    nrt_tensor_memset = tensors.nrt_tensor_memset
     nrta_tensor_write = tensors.nrta_tensor_write
     nrta_tensor_read = tensors.nrta_tensor_read
     nrta_tensor_copy = tensors.nrta_tensor_copy
 
+    nrt_allocate_tensor_set = tensors.nrt_allocate_tensor_set
+    nrt_add_tensor_to_tensor_set = tensors.nrt_add_tensor_to_tensor_set
+    nrt_get_tensor_from_tensor_set = tensors.nrt_get_tensor_from_tensor_set
+    nrt_destroy_tensor_set = tensors.nrt_destroy_tensor_set
+
     nrt_execute = dispatch.nrt_execute
+    nrt_execute_repeat = dispatch.nrt_execute_repeat
     nrta_execute_schedule = dispatch.nrta_execute_schedule
 
     nrta_is_completed = completion.nrta_is_completed
     nrta_get_sequence = completion.nrta_get_sequence
     nrta_event_register_seq_id_completion = completion.nrta_event_register_seq_id_completion
     nrta_event_register_xu_completion = completion.nrta_event_register_xu_completion
+    nrt_tensor_check_output_completion = completion.nrt_tensor_check_output_completion
+    nrt_tensor_reset_output_completion = completion.nrt_tensor_reset_output_completion
 
     nrt_sys_trace_config_set_capture_enabled = tracing.nrt_sys_trace_config_set_capture_enabled
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import simpy
 
+from .copies import hold
+from .objects import DeviceTensor
 from .status import NrtStatus, XuType
-from .units import SEQUENCE_MASK, XU_BITS
+from .units import SEQUENCE_MASK, XU_BITS, Step
 
 if TYPE_CHECKING:
     from .api import Runtime
@@ -62,3 +64,59 @@ def nrta_event_register_xu_completion(rt: Runtime, lnc: int, kind: XuType, queue
     else:
         unit.watchers.append(event)
     return status, event
+
+
+def nrt_tensor_check_output_completion(rt: Runtime, tensor: DeviceTensor | None, timeout_us: int, expected: int) -> Step:
+    """Wait until executions have written a tensor `expected` times since its last reset; returns the status.
+
+    TIMEOUT after `timeout_us`, which is without limit if negative; INVALID without a tensor. Only executions that wrote the
+    tensor count, once the host knows of them.
+    """
+    if (bad := _output_status(rt, tensor)) is not NrtStatus.SUCCESS or tensor is None:
+        return bad
+    if tensor.completions >= expected or timeout_us == 0:
+        return NrtStatus.SUCCESS if tensor.completions >= expected else NrtStatus.TIMEOUT
+    limit = rt.spend(timeout_us * 1000) if timeout_us > 0 else None
+    hold([tensor], 1)
+    rt.calls += 1
+    try:
+        while tensor.completions < expected:
+            told = rt.env.event()
+            tensor.waiting.append(told)
+            yield told if limit is None else told | limit
+            if not told.triggered:
+                tensor.waiting.remove(told)
+                return NrtStatus.TIMEOUT
+    finally:
+        rt.calls -= 1
+        hold([tensor], -1)
+    return NrtStatus.SUCCESS
+
+
+def nrt_tensor_reset_output_completion(rt: Runtime, tensor: DeviceTensor | None) -> NrtStatus:
+    """Count from zero again; INVALID without a tensor."""
+    if (bad := _output_status(rt, tensor)) is not NrtStatus.SUCCESS or tensor is None:
+        return bad
+    tensor.completions = 0
+    return NrtStatus.SUCCESS
+
+
+def _output_status(rt: Runtime, tensor: DeviceTensor | None) -> NrtStatus:
+    if (bad := rt.usable()) is not NrtStatus.SUCCESS:
+        return bad
+    if tensor is None:
+        return NrtStatus.INVALID
+    return NrtStatus.INVALID_HANDLE if tensor.freed else NrtStatus.SUCCESS
+
+
+def nrta_seq_get_xu_id(seq: int) -> int:
+    """The execution unit of a sequence id (NRTA_SEQ_GET_XU_ID); what the number means is not published."""
+    return seq >> XU_BITS
+
+
+def nrta_seq_get_seq_num(seq: int) -> int:
+    """The number of a sequence id among the requests of its unit, from 1 (NRTA_SEQ_GET_SEQ_NUM)."""
+    return seq & SEQUENCE_MASK
+
+
+NRTA_SEQ_GET_XU_ID, NRTA_SEQ_GET_SEQ_NUM = nrta_seq_get_xu_id, nrta_seq_get_seq_num

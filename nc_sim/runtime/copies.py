@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .objects import DeviceTensor
+from .objects import DeviceTensor, TensorSet
 
 if TYPE_CHECKING:
     from .api import Runtime
@@ -25,10 +25,10 @@ def bytes_of(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def hold(tensors: Iterable[DeviceTensor], by: int) -> None:
-    """Count a use of tensors, which must live until it ends."""
-    for tensor in tensors:
-        tensor.in_flight += by
+def hold(used: Iterable[DeviceTensor | TensorSet], by: int) -> None:
+    """Count a use of tensors and sets, which must live until it ends."""
+    for one in used:
+        one.in_flight += by
 
 
 def direction(src: Any, dst: Any) -> str:

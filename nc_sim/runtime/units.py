@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Step = Generator[simpy.Event, Any, Any]
 XU_BITS = 48  # of a sequence id that count requests; the rest name the execution unit
 SEQUENCE_MASK = (1 << XU_BITS) - 1
+WROTE = (NrtStatus.SUCCESS, NrtStatus.EXEC_COMPLETED_WITH_NUM_ERR)  # of an execution whose outputs are there
 
 
 class Unit:
@@ -155,6 +156,12 @@ def _finish(rt: Runtime, unit: Unit, request: Request) -> None:
     if request.model is not None:
         request.model.in_flight -= 1
     request.ret.value = request.status
+    if request.status in WROTE:
+        for tensor in dict.fromkeys(request.outputs.values()):
+            tensor.completions += 1
+            told, tensor.waiting = tensor.waiting, []
+            for event in told:
+                event.succeed()
     watching, unit.watchers = rt.watchers.pop(request.seq, []) + unit.watchers, []
     for event in watching:
         event.succeed(request.seq)

@@ -30,7 +30,7 @@ import pytest
 from nc_sim import Program, ProgramError, Race, chip, simulate
 from nc_sim.runtime import HostProfile, NrtError, NrtStatus, Ret, Runtime, XuType, py
 from nc_sim.runtime.events import FRAMEWORK, GROUPS, HARDWARE, RUNTIME, Event, Recorder, chosen
-from nc_sim.runtime.objects import DeviceTensor, Model
+from nc_sim.runtime.objects import DeviceTensor, Model, TensorSet
 from nc_sim.workloads import rmsnorm
 
 Step = Generator[Any, Any, Any]
@@ -147,10 +147,25 @@ def one(rt: Runtime, step: Step) -> Any:
 Call = Callable[[Runtime, Model, Sets], Any]
 STATUS_CALLS: dict[str, Call] = {
     "nrt_close": lambda rt, m, t: rt.nrt_close(),
-    "nrt_get_visible_vnc_count": lambda rt, m, t: rt.nrt_get_visible_vnc_count()[0],
+    "nrt_get_vnc_memory_stats": lambda rt, m, t: rt.nrt_get_vnc_memory_stats(0)[0],
+    "nrt_get_instance_info": lambda rt, m, t: rt.nrt_get_instance_info()[0],
+    "nrt_get_model_tensor_info": lambda rt, m, t: rt.nrt_get_model_tensor_info(m)[0],
     "nrt_load": lambda rt, m, t: rt.nrt_load(empty())[0],
     "nrt_unload": lambda rt, m, t: rt.nrt_unload(m),
     "nrt_tensor_allocate": lambda rt, m, t: rt.nrt_tensor_allocate("device", 0, 8)[0],
+    "nrt_tensor_allocate_empty": lambda rt, m, t: rt.nrt_tensor_allocate_empty()[0],
+    "nrt_tensor_allocate_slice": lambda rt, m, t: rt.nrt_tensor_allocate_slice(t[0]["x"], 0, 8)[0],
+    "nrt_tensor_attach_buffer": lambda rt, m, t: rt.nrt_tensor_attach_buffer(t[0]["x"], X.copy()),
+    "nrt_allocate_tensor_set": lambda rt, m, t: rt.nrt_allocate_tensor_set()[0],
+    "nrt_add_tensor_to_tensor_set": lambda rt, m, t: rt.nrt_add_tensor_to_tensor_set(TensorSet(), "x", t[0]["x"]),
+    "nrt_get_tensor_from_tensor_set": lambda rt, m, t: rt.nrt_get_tensor_from_tensor_set(TensorSet(t[0]), "x")[0],
+    "nrt_destroy_tensor_set": lambda rt, m, t: rt.nrt_destroy_tensor_set(TensorSet()),
+    "nrt_tensor_write_batch": lambda rt, m, t: one(rt, rt.nrt_tensor_write_batch([(t[0]["x"], [(0, X)])])),
+    "nrt_tensor_read_batch": lambda rt, m, t: one(rt, rt.nrt_tensor_read_batch([(t[1]["y"], [(0, X.copy())])])),
+    "nrt_tensor_memset": lambda rt, m, t: one(rt, rt.nrt_tensor_memset(t[0]["x"], 0, 0, 8)),
+    "nrt_tensor_check_output_completion": lambda rt, m, t: one(rt, rt.nrt_tensor_check_output_completion(t[1]["y"], 0, 0)),
+    "nrt_tensor_reset_output_completion": lambda rt, m, t: rt.nrt_tensor_reset_output_completion(t[1]["y"]),
+    "nrt_execute_repeat": lambda rt, m, t: one(rt, rt.nrt_execute_repeat(m, *t, 2)),
     "nrt_tensor_free": lambda rt, m, t: rt.nrt_tensor_free(t[0]["x"]),
     "nrt_tensor_write": lambda rt, m, t: one(rt, rt.nrt_tensor_write(t[0]["x"], X)),
     "nrt_tensor_read": lambda rt, m, t: one(rt, rt.nrt_tensor_read(t[1]["y"], X.copy())),
@@ -255,8 +270,25 @@ def test_close_during_another_threads_synchronous_execution_is_busy() -> None:
     assert got[8] is not S.EXEC_NC_BUSY
 
 
-def test_the_visible_cores_are_the_ones_asked_for() -> None:
-    assert started(cores=3).nrt_get_visible_vnc_count() == (S.SUCCESS, 3)
+def test_the_cores_can_be_counted_at_any_time() -> None:
+    """nrt.h: nrt_get_total_vnc_count and nrt_get_visible_vnc_count can be called before nrt_init."""
+    rt = Runtime(HAND, FLAT, cores=4, visible_cores=[1, 2, 3])
+    for change in (rt.nrt_init, rt.nrt_close, rt.nrt_close):
+        assert (rt.nrt_get_total_vnc_count(), rt.nrt_get_visible_vnc_count()) == ((S.SUCCESS, 4), (S.SUCCESS, 3))
+        change()
+
+
+def test_a_process_numbers_its_visible_cores_from_zero() -> None:
+    rt = started(cores=4, visible_cores=range(2, 4))
+    assert [loaded(rt, empty(f"p{k}"), -1).core for k in range(3)] == [0, 1, 0]
+    assert rt.nrt_load(empty(), 2) == (S.LOAD_NOT_ENOUGH_NC, None)
+    assert rt.nrt_tensor_allocate("device", 2, 8) == (S.INVALID, None)
+
+
+@pytest.mark.parametrize("visible", [[], [0, 2], [2, 1], [-1, 0], [3, 4], [1, 1]])
+def test_visible_cores_are_consecutive_numbers_of_the_instances(visible: list[int]) -> None:
+    with pytest.raises(ProgramError, match=r"visible_cores=.*; consecutive numbers of the instance's 4 cores"):
+        Runtime(HAND, FLAT, cores=4, visible_cores=visible)
 
 
 # --- programs --------------------------------------------------------------------------------------------------------
@@ -363,6 +395,7 @@ def test_a_model_of_another_runtime_is_an_invalid_handle() -> None:
     rt, other = started(), started()
     mine, theirs = loaded(rt, empty()), loaded(other, empty())
     assert rt.nrt_unload(theirs) is S.INVALID_HANDLE
+    assert one(rt, rt.nrt_execute(theirs, {}, {})) is S.INVALID_HANDLE
     assert rt.models == [mine]
 
 
