@@ -30,18 +30,22 @@ class Runtime:
     """One process of the simulated host, its cores and their queues. Time is integer ns in `env.now`.
 
     `cores` are the logical cores of the instance, `visible_cores` those of them that the process has, which it numbers from 0.
+    `lnc` physical cores, 1 or 2, make a logical one. Without `precache_node_info` the first run of a program notes its nodes.
     """
 
     def __init__(
         self, profile: str | Path | host.HostProfile = "blog", chip: str | Path | Chip = "trn2", *, cores: int = 1,
-        visible_cores: Sequence[int] | None = None, queue_depth: int = 64, exec_timeout_ns: int = 30_000_000_000, values: bool = True,
-        trace: Recorder | None = None,
+        visible_cores: Sequence[int] | None = None, lnc: int = 1, queue_depth: int = 64, exec_timeout_ns: int = 30_000_000_000,
+        values: bool = True, precache_node_info: bool = True, trace: Recorder | None = None,
     ) -> None:  # fmt: skip
         self.profile, self.chip = host.load(profile), chips.load(chip)
         self.env = simpy.Environment()
         visible = list(range(cores) if visible_cores is None else visible_cores)
         if not visible or visible[0] < 0 or visible[-1] >= cores or visible != list(range(visible[0], visible[0] + len(visible))):
             raise ProgramError("Runtime", f"visible_cores={visible}", f"consecutive numbers of the instance's {cores} cores")
+        if lnc not in (1, 2):
+            raise ProgramError("Runtime", f"lnc={lnc}", "1 or 2 physical cores in a logical one")
+        self.lnc, self.precache_node_info = lnc, precache_node_info
         self.total_cores, self.first_core, cores = cores, visible[0], len(visible)
         self.cores, self.queue_depth, self.exec_timeout_ns, self.values = cores, queue_depth, exec_timeout_ns, values
         self.trace = trace or Recorder()
@@ -84,6 +88,15 @@ class Runtime:
     def spend(self, ns: int) -> simpy.Event:
         """Host or device time."""
         return self.env.timeout(ns)
+
+    def physical_cores(self, core: int) -> range:
+        """Numbers in the instance of the physical cores of a logical one; a program runs on the first."""
+        first = self.lnc * (self.first_core + core)
+        return range(first, first + self.lnc)
+
+    def numbered(self, physical: int) -> dict[str, Any]:
+        """The attribute of an event that tells its physical core, unless all have the numbers of their logical cores."""
+        return {} if self.lnc == 1 and self.first_core == 0 else {"device_core_idx": physical}
 
     @property
     def now(self) -> int:
@@ -201,7 +214,7 @@ class Runtime:
             result = simulate(program, self.chip, values=False)
             reader = self.chip.reader()
             fixed = float(reader("program.prologue_ns") + reader("program.epilogue_ns"))
-            self.neffs[key] = Neff(result, key, math.ceil(result.duration_ns + fixed))
+            self.neffs[key] = Neff(result, key, math.ceil(result.duration_ns + fixed), math.ceil(fixed))
         return self.neffs[key]
 
     # ---- calls of other modules

@@ -34,7 +34,7 @@ def nrt_execute(rt: Runtime, model: Model, inputs: Tensors | TensorSet, outputs:
         RUNTIME,
         start,
         rt.now,
-        id=request.parent,
+        id=request.call,
         core=model.core,
         thread=thread,
         flow=(seq,),

@@ -14,9 +14,11 @@ HARDWARE, RUNTIME, FRAMEWORK = "neuron_hw", "neuron_rt", "framework"
 GROUPS = {
     "hardware": {"nc_exec_running", "nc_model_switch", "timestamp_sync_point"},
     "software": {
-        "nrt_execute", "nrta_execute_schedule", "nrt_model_submit", "kbl_exec_pre", "kbl_exec_wait", "kbl_exec_post", "nrt_load",
-        "nrt_unload", "nrt_tensor_allocate", "nrt_tensor_free", "nrt_tensor_write", "nrt_tensor_read", "nrt_tensor_copy",
-        "nrta_tensor_write", "nrta_tensor_read", "nrta_tensor_copy", "dmem_buf_copyin", "dmem_buf_copyout",
+        "nrt_execute", "nrta_execute_schedule", "nrt_model_submit", "nrt_profile_add_node_info", "nrt_dma_mem_alloc", "kmgr_exec_core",
+        "kbl_exec_pre", "kbl_exec_core", "kbl_exec_wait", "kbl_exec_post", "notification_consume_errors", "exec_consume_gpsimd_stdio",
+        "nrt_load", "nrt_unload", "nrt_tensor_allocate", "nrt_tensor_free", "nrt_tensor_write", "nrt_tensor_read", "nrt_tensor_copy",
+        "nrt_tensor_write_batch", "nrt_tensor_read_batch", "nrt_tensor_memset", "nrta_tensor_write", "nrta_tensor_read",
+        "nrta_tensor_copy", "dmem_buf_copyin", "dmem_buf_copyout",
     },
 }  # fmt: skip
 
@@ -41,6 +43,12 @@ class Event:
     def duration_ns(self) -> int:
         """From start to end."""
         return self.end_ns - self.start_ns
+
+
+def physical_core(event: Event) -> int:
+    """The number of a hardware event's physical core: that of its logical core where it tells no other."""
+    told = event.attributes.get("device_core_idx")
+    return told if type(told) is int and told >= 0 else event.core
 
 
 @attrs.define

@@ -22,6 +22,8 @@ class Neff:
     result: Result  # of a timing-only run
     hash: str  # 20 decimal digits
     total_ns: int  # prologue, body and epilogue: what nc_exec_running lasts
+    fixed_ns: int  # prologue and epilogue alone
+    noted: bool = False  # nrt_profile_add_node_info was seen
 
     @property
     def program(self) -> Program:
@@ -163,7 +165,9 @@ class Request:
     copy: tuple[DeviceTensor | np.ndarray, int, DeviceTensor | np.ndarray, int, int] | None = None  # src, at, dst, at, bytes
     label: str = ""
     synchronous: bool = False  # of nrt_execute
-    parent: int = -1  # its event, the parent of the steps
+    call: int = -1  # the event of nrt_execute
+    parent: int = -1  # the event around the steps
+    began: int = 0  # kbl_exec_pre
     exec_id: int = 0
     status: NrtStatus = NrtStatus.SUCCESS
 

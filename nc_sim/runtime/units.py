@@ -54,16 +54,31 @@ def enqueue(rt: Runtime, request: Request, name: str) -> Step:
     if request.model is not None:
         request.model.in_flight += 1
     if request.synchronous:
-        request.parent = rt.trace.reserve()
+        request.parent = request.call = rt.trace.reserve()
     start = rt.now
     yield rt.spend(rt.profile.schedule_ns)
     outer = step(rt, name, request, start, (request.seq,), {"label": request.label})
     if request.model is not None:
-        step(rt, "nrt_model_submit", request, start, (request.seq,), parent=outer)
+        _note_submission(rt, request, start, outer)
+    if request.synchronous:
+        request.parent = rt.trace.reserve()  # kmgr_exec_core: the steps that follow
     unit.waiting.append(request)
     if not unit.work.triggered:
         unit.work.succeed()
     return NrtStatus.SUCCESS, request.seq
+
+
+def _note_submission(rt: Runtime, request: Request, start: int, outer: int) -> None:
+    """What a schedule call of an execution does. When the smaller steps happen is not known: they stand at its beginning."""
+    assert request.model is not None
+    flow, core, thread = (request.seq,), request.core, request.thread
+    if not rt.precache_node_info and not request.model.neff.noted:
+        request.model.neff.noted = True
+        rt.trace.add("nrt_profile_add_node_info", RUNTIME, start, start, core=core, thread=thread, parent=outer, flow=flow)
+    submit = step(rt, "nrt_model_submit", request, start, flow, parent=outer)
+    for name, count in rt.profile.events.items():
+        for _ in range(count.value):
+            rt.trace.add(name, RUNTIME, start, start, core=core, thread=thread, parent=submit, flow=flow)
 
 
 def serve(rt: Runtime, unit: Unit) -> Step:
@@ -79,6 +94,9 @@ def serve(rt: Runtime, unit: Unit) -> Step:
                 start = rt.now
                 yield rt.spend(rt.profile.process_ns)
                 step(rt, "kbl_exec_pre", request, start, (request.seq,))
+                if request.synchronous:
+                    request.began = start
+                    step(rt, "kbl_exec_core", request, rt.now, (request.seq,))  # how long it takes is not known
             after = rt.env.event()
             rt.env.process(_execute(rt, unit, request, before, after))
             before = after
@@ -111,16 +129,32 @@ def _execute(rt: Runtime, unit: Unit, request: Request, before: simpy.Event, aft
         request.status = NrtStatus.EXEC_UNIT_UNRECOVERABLE
     yield before  # completions of one unit come in order
     if runs:
-        wait = step(rt, "kbl_exec_wait", request, waited, (request.seq, request.exec_id))
-        sync = {"cpu_timestamp_ns": start, "nc_timestamp_ns": start, "exec_id": request.exec_id}
-        rt.trace.add("timestamp_sync_point", HARDWARE, start, start, core=unit.core, parent=wait, flow=(request.exec_id,), attributes=sync)
-        step(rt, "kbl_exec_post", request, rt.now, (request.seq,))
+        _note_completion(rt, request, waited, start)
     _finish(rt, unit, request)
     after.succeed()
 
 
+def _note_completion(rt: Runtime, request: Request, waited: int, start: int) -> None:
+    """The wait, with the clocks' meeting on each physical core, and what follows it; these take no time that is known."""
+    wait = step(rt, "kbl_exec_wait", request, waited, (request.seq, request.exec_id))
+    for physical in rt.physical_cores(request.core):
+        sync = {"cpu_timestamp_ns": start, "nc_timestamp_ns": start, "exec_id": request.exec_id, **rt.numbered(physical)}
+        rt.trace.add(
+            "timestamp_sync_point", HARDWARE, start, start, core=request.core, parent=wait, flow=(request.exec_id,), attributes=sync
+        )
+    for physical in rt.physical_cores(request.core):
+        for name in ("notification_consume_errors", "exec_consume_gpsimd_stdio"):
+            step(rt, name, request, rt.now, (request.seq,), rt.numbered(physical))
+    step(rt, "kbl_exec_post", request, rt.now, (request.seq,))
+    if request.synchronous:
+        step(rt, "kmgr_exec_core", request, request.began, (request.seq,), parent=request.call, id=request.parent)
+
+
 def _run(rt: Runtime, unit: Unit, request: Request) -> Step:
-    """One execution on the core: operands are read at its beginning, results written at its end. Returns when it began."""
+    """One execution on a logical core; returns when it began. Operands are read at its beginning, results written at its end.
+
+    The program runs on the first physical core.
+    """
     model, core = request.model, unit.core
     assert model is not None
     request.exec_id = rt.executions
@@ -128,7 +162,9 @@ def _run(rt: Runtime, unit: Unit, request: Request) -> Step:
     if rt.resident[core] != model.neff.hash:
         start = rt.now
         yield rt.spend(rt.profile.switch_ns)
-        rt.trace.add("nc_model_switch", HARDWARE, start, rt.now, core=core, flow=(request.exec_id,), attributes={"model_id": model.id})
+        for physical in rt.physical_cores(core):
+            switched = {"model_id": model.id, **rt.numbered(physical)}
+            rt.trace.add("nc_model_switch", HARDWARE, start, rt.now, core=core, flow=(request.exec_id,), attributes=switched)
         rt.resident[core] = model.neff.hash
     start = rt.now
     length = min(model.neff.total_ns, rt.exec_timeout_ns)
@@ -144,8 +180,12 @@ def _run(rt: Runtime, unit: Unit, request: Request) -> Step:
     unit.broken = not in_time
     model.executions += 1
     model.running_ns += length
-    running = {"exec_id": request.exec_id, "model_id": model.id, "model_name": model.neff.program.name, "device_core_idx": core}
-    rt.trace.add("nc_exec_running", HARDWARE, start, rt.now, core=core, flow=(request.exec_id,), attributes=running)
+    for physical in rt.physical_cores(core):
+        running = {"exec_id": request.exec_id, "model_id": model.id, "model_name": model.neff.program.name, "device_core_idx": physical}
+        end = rt.now
+        if physical != rt.physical_cores(core)[0]:  # an empty program: prologue and epilogue
+            running["idle"], end = True, start + min(model.neff.fixed_ns, length)
+        rt.trace.add("nc_exec_running", HARDWARE, start, end, core=core, flow=(request.exec_id,), attributes=running)
     return start
 
 
@@ -195,6 +235,7 @@ def step(
     flow: tuple[int, ...],
     attributes: dict[str, Any] | None = None,
     parent: int | None = None,
+    id: int | None = None,
 ) -> int:
     """The event of a step of a request, ending now; inside the request's own event unless `parent` says otherwise."""
     return rt.trace.add(
@@ -202,6 +243,7 @@ def step(
         RUNTIME,
         start,
         rt.now,
+        id=id,
         core=request.core,
         thread=request.thread,
         parent=request.parent if parent is None else parent,

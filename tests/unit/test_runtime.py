@@ -27,6 +27,7 @@ import attrs
 import numpy as np
 import pytest
 
+from conftest import REPOSITORY
 from nc_sim import Program, ProgramError, Race, chip, simulate
 from nc_sim.runtime import HostProfile, NrtError, NrtStatus, Ret, Runtime, XuType, py
 from nc_sim.runtime.events import FRAMEWORK, GROUPS, HARDWARE, RUNTIME, Event, Recorder, chosen
@@ -1157,7 +1158,15 @@ def test_a_refused_call_takes_no_time() -> None:
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
-PER_DISPATCH = ("nrta_execute_schedule", "nrt_model_submit", "kbl_exec_pre", "kbl_exec_wait", "kbl_exec_post", "nc_exec_running")
+PER_DISPATCH = (
+    "nrta_execute_schedule", "nrt_model_submit", "kbl_exec_pre", "kbl_exec_wait", "kbl_exec_post", "nc_exec_running",
+    "notification_consume_errors", "exec_consume_gpsimd_stdio",
+)  # fmt: skip
+
+
+IN_KMGR = (
+    "kbl_exec_pre", "kbl_exec_core", "kbl_exec_wait", "notification_consume_errors", "exec_consume_gpsimd_stdio", "kbl_exec_post",
+)  # fmt: skip
 
 
 def mixed(rt: Runtime) -> None:
@@ -1219,7 +1228,9 @@ def test_a_child_lies_inside_its_parent(trace: list[Event]) -> None:
         ("kbl_exec_wait", "timestamp_sync_point"): 18,
         ("nrt_tensor_write", "dmem_buf_copyin"): 2,
         ("nrt_tensor_read", "dmem_buf_copyout"): 2,
-        **{("nrt_execute", step): 2 for step in ("nrta_execute_schedule", "kbl_exec_pre", "kbl_exec_wait", "kbl_exec_post")},
+        ("nrt_execute", "nrta_execute_schedule"): 2,
+        ("nrt_execute", "kmgr_exec_core"): 2,
+        **{("kmgr_exec_core", step): 2 for step in IN_KMGR},
     }
 
 
@@ -1259,7 +1270,11 @@ def test_the_steps_of_a_dispatch_follow_one_another() -> None:
         "nrt_execute": (0, 72_000),
         "nrta_execute_schedule": (0, 10_000),
         "nrt_model_submit": (0, 10_000),
+        "kmgr_exec_core": (10_000, 72_000),
         "kbl_exec_pre": (10_000, 17_000),
+        "kbl_exec_core": (17_000, 17_000),
+        "notification_consume_errors": (72_000, 72_000),
+        "exec_consume_gpsimd_stdio": (72_000, 72_000),
         "kbl_exec_wait": (17_000, 72_000),
         "nc_model_switch": (17_000, 22_000),
         "nc_exec_running": (22_000, 42_000),
@@ -1281,11 +1296,21 @@ def test_the_fields_of_the_device_rows_are_those_of_the_tables() -> None:
 
 
 def test_a_synchronous_execution_is_the_parent_of_its_steps() -> None:
+    """Published nesting: nrt_execute holds kmgr_exec_core, which holds kbl_exec_pre, _core, _wait and _post."""
     rt = started()
     assert one(rt, rt.nrt_execute(loaded(rt, empty()), {}, {})) is S.SUCCESS
-    (outer,) = named(rt, "nrt_execute")
+    (outer,), (inner,) = named(rt, "nrt_execute"), named(rt, "kmgr_exec_core")
     parents = {e.name: e.parent for e in rt.trace.events}
-    assert {parents[n] for n in ("nrta_execute_schedule", "kbl_exec_pre", "kbl_exec_wait", "kbl_exec_post")} == {outer.id}
+    assert {parents[n] for n in ("nrta_execute_schedule", "kmgr_exec_core")} == {outer.id}
+    assert {parents[n] for n in IN_KMGR} == {inner.id}
+
+
+def test_an_asynchronous_execution_has_none_of_the_synchronous_steps() -> None:
+    rt = started()
+    one(rt, submit(rt, loaded(rt, empty()), ({}, {}), 2))
+    drain(rt)
+    assert not {"nrt_execute", "kmgr_exec_core", "kbl_exec_core"} & {e.name for e in rt.trace.events}
+    assert {e.parent for e in rt.trace.events if e.name in IN_KMGR} == {-1}
 
 
 @pytest.mark.parametrize(("placement", "expected"), [("host", "dmem_buf_copyout"), ("device", None)])
@@ -1356,7 +1381,7 @@ def test_the_group_hardware_keeps_what_the_device_does() -> None:
 
 def test_the_group_software_keeps_what_the_host_does() -> None:
     names = set(captured(types=["software"])[1])
-    assert names == {"nrt_load", "nrt_execute", *PER_DISPATCH} - {"nc_exec_running"}
+    assert names == {"nrt_load", "nrt_execute", "kmgr_exec_core", "kbl_exec_core", *PER_DISPATCH} - {"nc_exec_running"}
 
 
 def test_a_caret_leaves_a_name_or_a_group_out() -> None:
@@ -1401,7 +1426,8 @@ def test_core_and_type_filters_both_apply_and_none_lifts_them() -> None:
     assert count == {"nc_exec_running": 1}
     assert rt.nrt_sys_trace_config_set_capture_enabled() is S.SUCCESS
     assert one(rt, rt.nrt_execute(loaded(rt, empty(), 1), {}, {})) is S.SUCCESS
-    assert len(rt.trace.events) == 1 + 9  # a load and the eight of a synchronous execution, without a switch
+    # a load, and a synchronous execution: itself, kmgr, kbl_exec_core, the eight of a dispatch and a sync point, without a switch
+    assert len(rt.trace.events) == 1 + 1 + 12
 
 
 def test_filters_change_neither_time_nor_ids() -> None:
@@ -1413,9 +1439,9 @@ def test_filters_change_neither_time_nor_ids() -> None:
 def test_the_latest_events_of_a_core_overwrite_its_oldest() -> None:
     every = captured()[0].trace.events
     rt, _ = captured(limit_per_core=3)
-    assert rt.trace.dropped == {0: 7, 1: 7}
-    # nrt_execute is recorded when it ends, under an id from its beginning
-    last = ("nrt_execute", "timestamp_sync_point", "kbl_exec_post")
+    assert rt.trace.dropped == {0: 11, 1: 11}
+    # these two are recorded when they end, under ids from their beginnings
+    last = ("nrt_execute", "kmgr_exec_core", "kbl_exec_post")
     assert rt.trace.events == [e for e in every if e.name in last]
 
 
@@ -1429,12 +1455,15 @@ def test_events_without_a_core_have_a_ring_of_their_own() -> None:
 
 
 def test_events_beyond_the_limit_are_counted_core_by_core() -> None:
-    """A load and an execution make 10 events on each core: load, schedule, submit, pre, switch, running, wait, sync, post, execute."""
-    rt, _ = captured(limit_per_core=7)
-    assert Counter(e.core for e in rt.trace.events) == {0: 7, 1: 7}
+    """A load and an execution make 14 events on each core.
+
+    Load, schedule, submit, pre, core, switch, running, wait, sync, errors, stdio, post, kmgr, execute.
+    """
+    rt, _ = captured(limit_per_core=11)
+    assert Counter(e.core for e in rt.trace.events) == {0: 11, 1: 11}
     assert rt.trace.dropped == {0: 3, 1: 3}
-    assert captured(limit_per_core=10)[0].trace.dropped == {}
-    assert captured(limit_per_core=0)[0].trace.dropped == {0: 10, 1: 10}
+    assert captured(limit_per_core=14)[0].trace.dropped == {}
+    assert captured(limit_per_core=0)[0].trace.dropped == {0: 14, 1: 14}
 
 
 def test_the_default_limit_is_the_real_rings() -> None:
@@ -1496,7 +1525,7 @@ def test_the_hash_seed_changes_no_event() -> None:
     command = [sys.executable, "-B", "-c", "import test_runtime; print(test_runtime.digest())"]
     got = set()
     for seed in ("0", "1", "4711"):
-        env = {**os.environ, "PYTHONHASHSEED": seed}
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])}
         got.add(subprocess.run(command, cwd=Path(__file__).parent, env=env, capture_output=True, text=True, check=True).stdout.strip())
     assert got == {digest()}
 
