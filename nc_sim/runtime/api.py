@@ -252,6 +252,11 @@ class Runtime:
     nrt_tensor_reset_output_completion = completion.nrt_tensor_reset_output_completion
 
     nrt_sys_trace_config_set_capture_enabled = tracing.nrt_sys_trace_config_set_capture_enabled
+    nrt_sys_trace_config_set_max_events_per_nc = tracing.nrt_sys_trace_config_set_max_events_per_nc
+    nrt_sys_trace_get_event_types = tracing.nrt_sys_trace_get_event_types
+    nrt_sys_trace_start = tracing.nrt_sys_trace_start
+    nrt_sys_trace_stop = tracing.nrt_sys_trace_stop
+    nrt_sys_trace_fetch_events = tracing.nrt_sys_trace_fetch_events
 
 
 def _own_bytes(neff: Neff) -> int:

@@ -34,7 +34,7 @@ FOLDER, FILE = f"{INSTANCE}_pid_{PID}", "ntrace.msgpack"
 SOURCES = (FRAMEWORK, RUNTIME, HARDWARE)
 FLOW_LIMIT = 1 << 62  # a sequence id has its execution unit above bit 48
 TRANSFERS = {"dmem_buf_copyin": "host_to_device_transfers", "dmem_buf_copyout": "device_to_host_transfers"}
-CALL_EVENTS, DEVICE_EVENT = ("nrt_execute", "kmgr_exec_core"), "nc_exec_running"
+CALL_EVENT, DEVICE_EVENT = "nrt_execute", "nc_exec_running"
 # Steps of the dependency chain behind the framework's two.
 CHAIN = {
     "nrta_execute_schedule": 2, "nrta_tensor_write": 2, "nrta_tensor_read": 2, "nrta_tensor_copy": 2, "kbl_exec_wait": 3, DEVICE_EVENT: 4,
@@ -129,7 +129,7 @@ class Row:
         while depth:
             top = self.events[self.open[depth - 1]]
             if top.end_ns > e.start_ns or (top.id == e.parent and e.end_ns == top.end_ns):
-                step = top.name in (*CALL_EVENTS, DEVICE_EVENT) and not set(top.flow).isdisjoint(e.flow)
+                step = top.name in (CALL_EVENT, DEVICE_EVENT) and not set(top.flow).isdisjoint(e.flow)
                 belongs = e.parent == top.id or step or (e.source == FRAMEWORK and e.stream < 0)
                 return depth if belongs and e.end_ns <= top.end_ns else -1
             depth -= 1

@@ -5,6 +5,7 @@ Contracts: aws-neuron-sdk, src/libnrt/include/nrt/nrt.h and the developer guide'
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Generator
 from typing import Any
@@ -400,3 +401,123 @@ def test_instance_info_names_the_chip_and_does_not_make_up_the_machine() -> None
     other = started(chip=attrs.evolve(FLAT, name="mine")).nrt_get_instance_info()[1]
     assert other is not None
     assert other.family is InstanceFamily.UNKNOWN
+
+
+# --- trace control ---------------------------------------------------------------------------------------------------
+
+
+def fetched(rt: Any, **options: Any) -> list[dict[str, Any]]:
+    status, text = rt.nrt_sys_trace_fetch_events(**options)
+    assert status is S.SUCCESS
+    found = json.loads(text)
+    assert (sorted(found), found["data_version"]) == (["data_version", "events"], 2)
+    return found["events"]  # type: ignore[no-any-return]
+
+
+def test_a_fetch_gives_starts_and_stops_of_the_published_form_joined_by_tracking_id() -> None:
+    rt = started()
+    model = loaded(rt, empty())
+    assert rt.nrt_sys_trace_start() is S.SUCCESS
+    assert one(rt, rt.nrt_execute(model, {}, {}, thread=3)) is S.SUCCESS
+    got = fetched(rt)
+    assert {frozenset(e) for e in got} == {frozenset(("event_type", "phase", "tracking_id", "nc_idx", "timestamp_ns", "data"))}
+    running = [e for e in got if e["event_type"] == "nc_exec_running"]
+    (recorded,) = named(rt, "nc_exec_running")
+    assert [(e["phase"], e["timestamp_ns"], e["data"]["nc_timestamp_ns"], e["nc_idx"]) for e in running] == [
+        ("start", 22_000, 22_000, 0),
+        ("stop", 42_000, 42_000, 0),
+    ]
+    assert {e["tracking_id"] for e in running} == {recorded.id}
+    assert [(e["data"]["exec_id"], e["data"]["device_core_idx"], e["data"]["flow_id"]) for e in running] == [(0, 0, ["0"])] * 2
+    times = [e["timestamp_ns"] for e in got]
+    assert times == sorted(times)
+    pairs: dict[int, list[str]] = {}
+    for e in got:
+        pairs.setdefault(e["tracking_id"], []).append(e["phase"])
+    assert set(map(tuple, pairs.values())) == {("start", "stop")}
+    assert len(pairs) == len(rt.trace.events) - 1  # the load was before
+    call = next(e for e in got if e["event_type"] == "nrta_execute_schedule")
+    assert (call["data"]["thread_id"], call["data"]["flow_id"]) == (3, [str(named(rt, "nrta_execute_schedule")[0].flow[0])])
+
+
+def test_a_fetch_consumes_what_it_gives_and_the_trace_keeps_it() -> None:
+    rt = started()
+    model = loaded(rt, empty())
+    assert rt.nrt_sys_trace_start() is S.SUCCESS
+    one(rt, submit(rt, model, ({}, {}), 1))
+    before = fetched(rt)  # the execution goes on: its events are not there yet
+    assert {e["event_type"] for e in before} == {"nrta_execute_schedule", "nrt_model_submit"}
+    assert fetched(rt) == []
+    drain(rt)
+    after = fetched(rt)
+    assert not {e["tracking_id"] for e in before} & {e["tracking_id"] for e in after}
+    assert {e["tracking_id"] for e in before + after} == {e.id for e in rt.trace.events if e.name != "nrt_load"}
+
+
+def test_a_fetch_takes_the_oldest_of_each_core_or_of_one() -> None:
+    rt = started(cores=2)
+    assert rt.nrt_sys_trace_start() is S.SUCCESS
+    for core in (0, 1):
+        for k in range(3):
+            loaded(rt, empty(f"p{k}"), core)
+    ids = [e.id for e in rt.trace.events]
+    assert [e["tracking_id"] for e in fetched(rt, max_events_per_nc=1)] == [ids[0], ids[0], ids[3], ids[3]]
+    assert [e["tracking_id"] for e in fetched(rt, nc_idx=1)] == [ids[4], ids[4], ids[5], ids[5]]
+    assert [e["tracking_id"] for e in fetched(rt, nc_idx=0, max_events_per_nc=1)] == [ids[1], ids[1]]
+    assert [e["tracking_id"] for e in fetched(rt)] == [ids[2], ids[2]]
+    assert fetched(rt) == []
+
+
+def test_events_can_be_fetched_between_start_and_stop() -> None:
+    rt = started()
+    assert (rt.nrt_sys_trace_stop(), rt.nrt_sys_trace_fetch_events()) == (S.INVALID, (S.INVALID, ""))
+    assert (rt.nrt_sys_trace_start(), rt.nrt_sys_trace_start()) == (S.SUCCESS, S.INVALID)
+    loaded(rt, empty())
+    assert (rt.nrt_sys_trace_stop(), rt.nrt_sys_trace_fetch_events()) == (S.SUCCESS, (S.INVALID, ""))
+    assert rt.nrt_sys_trace_start() is S.SUCCESS
+    assert fetched(rt) == []  # gone with the stop
+    for options in ({"nc_idx": 1}, {"nc_idx": -1}, {"max_events_per_nc": -1}):
+        assert rt.nrt_sys_trace_fetch_events(**options) == (S.INVALID, "")
+
+
+def test_a_switch_is_fetched_and_filtered_under_its_event_type() -> None:
+    """Published: the event nc_model_switch has the event type nrt_model_switch."""
+    rt = started()
+    status, types = rt.nrt_sys_trace_get_event_types()
+    assert status is S.SUCCESS
+    assert ("nrt_model_switch" in types, "nc_model_switch" in types) == (True, False)
+    assert types == sorted(types)
+    for word in types:
+        assert rt.nrt_sys_trace_config_set_capture_enabled(None, [word]) is S.SUCCESS
+    assert rt.nrt_sys_trace_config_set_capture_enabled(None, ["nrt_model_switch"]) is S.SUCCESS
+    assert rt.nrt_sys_trace_start() is S.SUCCESS
+    one(rt, rt.nrt_execute(loaded(rt, empty()), {}, {}))
+    assert [e["event_type"] for e in fetched(rt)] == ["nrt_model_switch"] * 2
+    assert [e.name for e in rt.trace.events] == ["nc_model_switch"]
+
+
+def test_every_event_of_a_run_has_a_type_that_a_filter_takes() -> None:
+    rt = started(precache_node_info=False, profile="blog", lnc=2)
+    model, (ins, outs) = loaded(rt), sets(rt)
+    one(rt, rt.nrt_execute(model, ins, outs))
+    one(rt, rt.nrt_tensor_memset(ins["x"], 0, 0, 8))
+    one(rt, rt.nrt_tensor_write_batch([(ins["x"], [(0, X)])]))
+    one(rt, rt.nrta_tensor_read(X.copy(), outs["y"], 0, 0, Ret()))
+    drain(rt)
+    names = {"nrt_model_switch" if e.name == "nc_model_switch" else e.name for e in rt.trace.events}
+    assert names <= set(rt.nrt_sys_trace_get_event_types()[1])
+
+
+def test_the_number_of_events_of_a_core_can_be_limited_at_any_time() -> None:
+    rt = started(cores=2)
+    assert rt.nrt_sys_trace_start() is S.SUCCESS
+    models = [loaded(rt, empty(f"p{k}"), 0) for k in range(5)]
+    loaded(rt, empty(), 1)
+    assert rt.nrt_sys_trace_config_set_max_events_per_nc(-1) is S.INVALID
+    assert rt.nrt_sys_trace_config_set_max_events_per_nc(2) is S.SUCCESS
+    assert [e.attributes["model_id"] for e in rt.trace.events] == [3, 4, 5]
+    assert rt.trace.dropped == {0: 3}
+    assert rt.nrt_unload(models[0]) is S.SUCCESS
+    assert [e.name for e in rt.trace.events if e.core == 0] == ["nrt_load", "nrt_unload"]
+    assert rt.trace.dropped == {0: 4}
+    assert len(fetched(rt)) == 2 * 3
