@@ -167,7 +167,7 @@ class Request:
     synchronous: bool = False  # of nrt_execute
     call: int = -1  # the event of nrt_execute
     parent: int = -1  # the event around the steps
-    began: int = 0  # kbl_exec_pre
+    began: int = -1  # when kbl_exec_pre of a synchronous one did
     exec_id: int = 0
     status: NrtStatus = NrtStatus.SUCCESS
 

@@ -130,6 +130,8 @@ def _execute(rt: Runtime, unit: Unit, request: Request, before: simpy.Event, aft
     yield before  # completions of one unit come in order
     if runs:
         _note_completion(rt, request, waited, start)
+    if request.began >= 0:  # of nrt_execute, whether it ran or found its unit broken
+        step(rt, "kmgr_exec_core", request, request.began, (request.seq,), parent=request.call, id=request.parent)
     _finish(rt, unit, request)
     after.succeed()
 
@@ -146,8 +148,6 @@ def _note_completion(rt: Runtime, request: Request, waited: int, start: int) -> 
         for name in ("notification_consume_errors", "exec_consume_gpsimd_stdio"):
             step(rt, name, request, rt.now, (request.seq,), rt.numbered(physical))
     step(rt, "kbl_exec_post", request, rt.now, (request.seq,))
-    if request.synchronous:
-        step(rt, "kmgr_exec_core", request, request.began, (request.seq,), parent=request.call, id=request.parent)
 
 
 def _run(rt: Runtime, unit: Unit, request: Request) -> Step:
