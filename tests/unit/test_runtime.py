@@ -1569,7 +1569,8 @@ def test_time_grows_with_the_number_of_dispatches_and_no_faster() -> None:
         return time.process_time() - start
 
     cost(400)  # imports and caches
-    small, large = min(cost(2_500) for _ in range(2)), min(cost(10_000) for _ in range(2))
+    pairs = [(cost(1_500), cost(6_000)) for _ in range(4)]  # in turn, for the machine's speed changes
+    small, large = (min(times) for times in zip(*pairs, strict=True))
     assert large / small < 6
 
 
