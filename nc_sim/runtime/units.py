@@ -43,6 +43,7 @@ class Unit:
 
 
 def enqueue(rt: Runtime, request: Request, name: str) -> Step:
+    """Give a request its number and put it into its queue, which takes the time of a call; (status, sequence id)."""
     unit = rt.units[request.core, request.kind, request.queue]
     if unit.broken:
         return NrtStatus.EXEC_UNIT_UNRECOVERABLE, 0
