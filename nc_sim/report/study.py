@@ -165,7 +165,7 @@ def measure(f: Framework) -> dict[str, Any]:
     return {
         "self_neuron_us": round(sum(d.self_neuron_ns for d in dispatches) / 1000, 3),
         "self_cpu_us": round(sum(d.cpu_ns for d in dispatches) / 1000, 3),
-        "device_us": round(sum(e.duration_ns for e in running if e.source == HARDWARE) / 1000, 3),
+        "device_us": round(sum(e.duration_ns for e in running if e.source == HARDWARE and not e.attributes.get("idle")) / 1000, 3),
         "dispatches": len(dispatches),
         "nc_exec_running": len(running),
         "hbm_read_bytes": read,

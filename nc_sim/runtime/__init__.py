@@ -5,7 +5,8 @@ timelines that the core model gives.
 """
 
 from .api import Ret, Runtime
+from .completion import NRTA_SEQ_GET_SEQ_NUM, NRTA_SEQ_GET_XU_ID
 from .host import HostProfile
 from .status import NrtError, NrtStatus, XuType
 
-__all__ = ["HostProfile", "NrtError", "NrtStatus", "Ret", "Runtime", "XuType"]
+__all__ = ["NRTA_SEQ_GET_SEQ_NUM", "NRTA_SEQ_GET_XU_ID", "HostProfile", "NrtError", "NrtStatus", "Ret", "Runtime", "XuType"]

@@ -15,6 +15,19 @@ STATUSES = ("measured", "documented", "derived", "fitted", "assumed")
 FORM = "{ value = ..., status = ..., source = ... }"
 
 
+EVENTS = "events_per_dispatch"
+COUNTED = ("dmem_buf_copyin", "nrt_dma_mem_alloc")  # events whose number is known and nothing else
+
+
+@attrs.frozen
+class Count:
+    """How many events of a name every dispatch leaves, and how that is known."""
+
+    value: int
+    status: str
+    source: str
+
+
 @attrs.frozen
 class HostProfile:
     """Host times in ns. See the fields of a profile file for how each is known."""
@@ -27,10 +40,11 @@ class HostProfile:
     completion_ns: int  # from the device's end to the host knowing it; overlaps with other executions
     copy_ns: int  # fixed time of a host-device copy
     copy_bytes_per_us: int
+    events: Mapping[str, Count] = attrs.field(factory=dict)  # inside nrt_model_submit; they take no time of their own
     provenance: Mapping[str, tuple[str, str]] = attrs.field(factory=dict, repr=False)  # name -> (status, source)
 
 
-NUMBERS = tuple(a.name for a in attrs.fields(HostProfile) if a.name not in ("name", "provenance"))
+NUMBERS = tuple(a.name for a in attrs.fields(HostProfile) if a.name not in ("name", "events", "provenance"))
 
 
 def names() -> list[str]:
@@ -65,26 +79,36 @@ def parse(text: str, where: str) -> HostProfile:
     name = data.pop("name", None)
     if not isinstance(name, str):
         raise ChipError(where, "no name", "name = ...")
+    counts = data.pop(EVENTS, {})
     for key in data:
         if key not in NUMBERS:
-            raise ChipError(where, f"unknown key {key!r}", f"one of {', '.join(NUMBERS)}")
+            raise ChipError(where, f"unknown key {key!r}", f"one of {', '.join(NUMBERS)}, or [{EVENTS}]")
     values, provenance = {}, {}
     for key in NUMBERS:
         if key not in data:
             raise ChipError(where, f"no {key!r}", FORM)
-        raw = data[key]
-        if not isinstance(raw, dict) or set(raw) != {"value", "status", "source"}:
-            raise ChipError(f"{where}: {key}", f"{raw!r}", FORM)
-        if not isinstance(raw["value"], int) or isinstance(raw["value"], bool) or raw["value"] < 0:
-            raise ChipError(f"{where}: {key}", f"{raw['value']!r}", "a whole number of at least 0")
-        if raw["status"] not in STATUSES:
-            raise ChipError(f"{where}: {key}", f"status {raw['status']!r}", f"one of {', '.join(STATUSES)}")
-        if not isinstance(raw["source"], str) or not raw["source"].strip():
-            raise ChipError(f"{where}: {key}", f"source {raw['source']!r}", "text that says where the number is from")
-        values[key], provenance[key] = raw["value"], (raw["status"], raw["source"])
+        values[key], *known = _number(data[key], f"{where}: {key}")
+        provenance[key] = (known[0], known[1])
+    if not isinstance(counts, dict) or not set(counts) <= set(COUNTED):
+        raise ChipError(f"{where}: {EVENTS}", f"{counts!r:.80}", f"a table of {', '.join(COUNTED)}")
+    events = {name: Count(*_number(counts[name], f"{where}: {EVENTS}.{name}")) for name in COUNTED if name in counts}
     if values["copy_bytes_per_us"] == 0:
         raise ChipError(f"{where}: copy_bytes_per_us", "0", "at least 1")
-    return HostProfile(name=name, provenance=provenance, **values)
+    return HostProfile(name=name, events=events, provenance=provenance, **values)
+
+
+def _number(raw: object, where: str) -> tuple[int, str, str]:
+    """Value, status and source of one number."""
+    if not isinstance(raw, dict) or set(raw) != {"value", "status", "source"}:
+        raise ChipError(where, f"{raw!r}", FORM)
+    value, status, source = raw["value"], raw["status"], raw["source"]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ChipError(where, f"{value!r}", "a whole number of at least 0")
+    if status not in STATUSES:
+        raise ChipError(where, f"status {status!r}", f"one of {', '.join(STATUSES)}")
+    if not isinstance(source, str) or not source.strip():
+        raise ChipError(where, f"source {source!r}", "text that says where the number is from")
+    return value, status, source
 
 
 def _folder() -> resources.abc.Traversable:

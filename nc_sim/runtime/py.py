@@ -18,7 +18,7 @@ from ..isa.errors import ProgramError
 from ..program import Program, Tensor
 from . import objects
 from .api import Runtime, Step
-from .objects import TensorSet
+from .objects import DeviceTensor, Tensors
 from .status import NrtError, NrtStatus, check
 
 MODES = ("device", "host")
@@ -84,7 +84,7 @@ class Model:
         if not self.runtime.values:
             raise ProgramError(self.name, "a runtime without values", "Runtime(values=True), or benchmark")
 
-        def body(ins: TensorSet, outs: TensorSet) -> Step:
+        def body(ins: Tensors, outs: Tensors) -> Step:
             check(f"execute {self.name}", (yield from self.runtime.nrt_execute(self.handle, ins, outs, thread=THREAD)))
             found = {}
             for name, tensor in self.handle.neff.outputs.items():
@@ -108,7 +108,7 @@ class Model:
             if not isinstance(value, int) or value < least:
                 raise ProgramError("benchmark", f"{name}={value!r}", f"a whole number of at least {least}")
 
-        def body(ins: TensorSet, outs: TensorSet) -> Step:
+        def body(ins: Tensors, outs: Tensors) -> Step:
             times = []
             for _ in range(warmup_iter + benchmark_iter):
                 start, device = self.runtime.now, self.handle.running_ns
@@ -122,7 +122,7 @@ class Model:
             [t / 1e6 for t in ns],
         )  # fmt: skip
 
-    def _run(self, inputs: Mapping[str, np.ndarray], body: Callable[[TensorSet, TensorSet], Step]) -> Any:
+    def _run(self, inputs: Mapping[str, np.ndarray], body: Callable[[Tensors, Tensors], Step]) -> Any:
         """What `body` returns on a host thread, with the inputs written to tensors that live as long as it runs."""
         if self.runtime.env.active_process is not None:
             raise ProgramError(self.name, "a call inside a host thread", "`yield from` of the runtime's own calls there")
@@ -155,9 +155,9 @@ class Model:
         return out
 
     @contextmanager
-    def _tensors(self, wanted: Mapping[str, Tensor]) -> Iterator[TensorSet]:
+    def _tensors(self, wanted: Mapping[str, Tensor]) -> Iterator[Tensors]:
         """Tensors on the model's core, freed at the end."""
-        made: TensorSet = {}
+        made: dict[str, DeviceTensor] = {}
         try:
             for name, t in wanted.items():
                 status, tensor = self.runtime.nrt_tensor_allocate("device", self.handle.core, t.partition_bytes, name)

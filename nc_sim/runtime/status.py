@@ -45,6 +45,19 @@ class XuType(enum.IntEnum):
         return {XuType.TENSOR_OP: 2, XuType.COMPUTE: 1, XuType.COLLECTIVES: 3}[self]
 
 
+class InstanceFamily(enum.IntEnum):
+    """NRT_INSTANCE values of the families that chips belong to, without their prefix."""
+
+    UNKNOWN = 0
+    TRN1 = 2
+    INF2 = 4
+    TRN2 = 5
+    TRN3 = 14
+
+
+INSTANCE_SIZE_UNKNOWN = 9  # NRT_INSTANCE_SIZE_UNKNOWN
+
+
 class NrtError(ProgramError):
     """A call of a Python layer ended with a status other than SUCCESS; `status` tells which."""
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..isa.errors import ProgramError, Unsupported
 from ..result import Result
 from ..runtime import Runtime
-from ..runtime.events import Event
+from ..runtime.events import Event, physical_core
 from . import system
 from .hardware import Texts, Trace, trace_of
 from .pftrace import BEGIN, CLEARED, COUNTER, END, EXPLICIT, INSTANT
@@ -214,7 +214,8 @@ class _Plan:
 
     rows: tuple[system.Row, ...]
     devices: Mapping[int, Mapping[int, _Device]]
-    runs: tuple[Event, ...] | None = None  # executions; None: one alone, without a window
+    runs: tuple[Event, ...] | None = None  # executions of programs; None: one alone, without a window
+    physical: Mapping[int, int] = attrs.field(factory=dict)  # numbers of the physical cores that run them, where they differ
 
     def pixel(self, limit: int) -> int:
         """0, or the length in ns below which slices are merged so that no more than `limit` remain."""
@@ -243,12 +244,15 @@ class _Plan:
 def _plan(of: SystemTrace | Runtime, devices: bool) -> _Plan:
     trace = system.trace_of(of, devices=devices) if isinstance(of, Runtime) else of
     ran = [m for m in trace.models if m.executions and devices]
-    known = {key: _device(trace.device(number), key[1]) for key, number in {(m.hash, m.core): m.id for m in ran}.items()}
+    every = (e for e in trace.events if e.name == system.DEVICE_EVENT and e.attributes.get("idle") is not True)
+    runs = sorted(every, key=lambda e: (e.start_ns, e.id))
+    physical = {e.core: physical_core(e) for e in runs}
+    loaded = {(m.hash, m.core): m.id for m in ran}
+    known = {key: _device(trace.device(number), physical.get(key[1], key[1])) for key, number in loaded.items()}
     made: dict[int, dict[int, _Device]] = {}
     for m in ran:
         made.setdefault(m.core, {})[m.id] = known[m.hash, m.core]
-    runs = sorted((e for e in trace.events if e.name == system.DEVICE_EVENT), key=lambda e: (e.start_ns, e.id))
-    return _Plan(tuple(system.rows(trace.events)), dict(sorted(made.items())), tuple(runs))
+    return _Plan(tuple(system.rows(trace.events)), dict(sorted(made.items())), tuple(runs), physical)
 
 
 def _groups(r: system.Row, pixel: int) -> tuple[Ints, Ints]:
@@ -424,7 +428,7 @@ def _plain(text: str) -> str:
 
 def _write_core(plan: _Plan, core: int, process: int, pixel: int, w: _Writer) -> None:
     """One core's rows, shared by all its programs, filled for each execution."""
-    group, devices = w.track(f"NC{core}:{core}", process, core), dict.fromkeys(plan.devices[core].values())
+    group, devices = w.track(f"NC{core}:{plan.physical.get(core, core)}", process, core), dict.fromkeys(plan.devices[core].values())
     lanes: dict[tuple[int, str], int] = {}
     for r in (r for d in devices for r in d.rows):
         lanes[r.rank, r.name] = max(lanes.get((r.rank, r.name), 0), r.lane + 1)

@@ -21,8 +21,8 @@ import numpy as np
 
 from ..isa.errors import ProgramError
 from ..runtime import Runtime
-from ..runtime.events import FRAMEWORK, HARDWARE, RUNTIME, Event
-from ..runtime.host import NUMBERS
+from ..runtime.events import FRAMEWORK, HARDWARE, RUNTIME, Event, physical_core
+from ..runtime.host import EVENTS, NUMBERS
 from ..runtime.objects import Neff
 from . import hardware
 from .hardware import PROGRAM_SUFFIX, TRACE_SUFFIX
@@ -102,10 +102,10 @@ def lane(event: Event) -> str:
     process = f"{INSTANCE}/PID:{PID}"
     if event.source == FRAMEWORK:
         return f"{process}/framework/{f'Stream:{event.stream}' if event.stream >= 0 else f'TID:{event.thread}'}"
-    if event.name in TRANSFERS:
+    if event.name in TRANSFERS and "size" in event.attributes:  # not those of which only the number is known
         return f"{INSTANCE}/NC:{event.core}/{TRANSFERS[event.name]}"
     if event.source == HARDWARE:
-        return f"{process}/neuron_hw/NC{event.core}:{event.core}"  # one physical core in a logical core
+        return f"{process}/neuron_hw/NC{event.core}:{physical_core(event)}"
     return f"{process}/neuron_rt/{f'NC:{event.core}' if event.core >= 0 else f'TID:{event.thread}'}"
 
 
@@ -190,7 +190,8 @@ def _thread(e: Event) -> tuple[int, int, int, str]:
         return (1, e.stream, 0, f"stream{e.stream}-framework") if e.stream >= 0 else (0, e.thread, 0, f"tid{e.thread}-framework")
     core = f"gid{e.core}-nc{e.core}-" if e.core >= 0 else ""
     if e.source == HARDWARE:
-        return 3, e.core, 0, f"{core}{HARDWARE}"
+        number = physical_core(e)  # physical cores run side by side, so each has a thread
+        return 3, e.core, number, f"{f'gid{e.core}-nc{e.core}:{number}-' if number != e.core else core}{HARDWARE}"
     return 2, e.core, e.thread, f"{core}{f'tid{e.thread}-' if e.thread >= 0 else ''}{e.source}"
 
 
@@ -277,6 +278,7 @@ def _metadata(runtime: Runtime) -> dict[str, Any]:
     fixed = {f"{p}_ns": math.floor(chip.reader()(f"program.{p}_ns") + Fraction(1, 2)) for p in ("prologue", "epilogue")}
     known = dict.fromkeys(NUMBERS, ("assumed", "given in Python")) | dict(host.provenance)
     numbers = {k: {"value": getattr(host, k), "status": known[k][0], "source": known[k][1]} for k in NUMBERS}
+    numbers |= {f"{EVENTS}.{k}": attrs.asdict(v) for k, v in host.events.items()}
     return {
         "instance": INSTANCE, "pid": PID, "is_simulation": True, "tool": "nc-sim", "tool_version": __version__,
         "chip": chip.name, "chip_core": chip.core, "cores": runtime.cores,

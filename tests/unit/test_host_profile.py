@@ -55,7 +55,7 @@ def test_blog_is_the_profile_that_ships_and_the_default() -> None:
 
 @pytest.mark.parametrize("name", host.names())
 def test_a_shipped_profile_has_at_most_eight_numbers_and_no_others(name: str) -> None:
-    numbers = {k: v for k, v in attrs.asdict(host.load(name)).items() if k not in ("name", "provenance")}
+    numbers = {k: v for k, v in attrs.asdict(host.load(name)).items() if k not in ("name", "events", "provenance")}
     assert list(numbers) == KEYS
     assert len(numbers) <= 8
     assert all(type(v) is int and v >= 0 for v in numbers.values())
@@ -82,6 +82,14 @@ def test_the_blog_profile_holds_the_published_numbers() -> None:
     assert (blog.schedule_ns, blog.process_ns, blog.switch_ns) == (113_000, 56_000, 20_000)  # read off the published picture
     assert blog.framework_ns == 119_000 - 113_000  # the published period less the schedule call
     assert 4_000 <= blog.copy_bytes_per_us <= 5_700  # 4 to 5.7 GB/s
+
+
+def test_the_blog_profile_holds_the_published_event_counts() -> None:
+    """ESM-2 650M, one forward: 13,785 dmem_buf_copyin and 5,196 nrt_dma_mem_alloc over 1,050 eager dispatches."""
+    events = host.load("blog").events
+    assert {k: c.value for k, c in events.items()} == {"dmem_buf_copyin": round(13_785 / 1_050), "nrt_dma_mem_alloc": round(5_196 / 1_050)}
+    assert {k: c.value for k, c in events.items()} == {"dmem_buf_copyin": 13, "nrt_dma_mem_alloc": 5}
+    assert all(c.status == "derived" and "1,050" in c.source for c in events.values())
 
 
 # --- loading ---------------------------------------------------------------------------------------------------------
@@ -149,7 +157,29 @@ def test_every_number_is_required(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["rms_norm_ns", "aten::mul", "Switch_ns", "provenance"])
 def test_an_unknown_key_is_refused_with_the_keys_there_are(key: str) -> None:
-    assert refusal(lambda: parsed(**{f'"{key}"': entry()})) == f"p.toml: unknown key {key!r}; one of {', '.join(KEYS)}"
+    assert (
+        refusal(lambda: parsed(**{f'"{key}"': entry()}))
+        == f"p.toml: unknown key {key!r}; one of {', '.join(KEYS)}, or [events_per_dispatch]"
+    )
+
+
+def test_a_profile_may_count_events_per_dispatch() -> None:
+    assert parsed().events == {}
+    line = "nrt_dma_mem_alloc = { value = 3, status = 'measured', source = 'by hand' }"
+    got = host.parse(f"{text()}\n[events_per_dispatch]\n{line}", "p.toml")
+    assert got.events == {"nrt_dma_mem_alloc": host.Count(3, "measured", "by hand")}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cc_running = 1", "p.toml: events_per_dispatch: {'cc_running': 1}; a table of dmem_buf_copyin, nrt_dma_mem_alloc"),
+        ("dmem_buf_copyin = 13", f"p.toml: events_per_dispatch.dmem_buf_copyin: 13; {FORM}"),
+        (f"dmem_buf_copyin = {entry('-1')}", "p.toml: events_per_dispatch.dmem_buf_copyin: -1; a whole number of at least 0"),
+    ],
+)
+def test_a_count_of_events_has_the_form_of_a_number(line: str, said: str) -> None:
+    assert refusal(lambda: host.parse(text() + f"\n[events_per_dispatch]\n{line}", "p.toml")) == said
 
 
 def test_a_bare_number_is_refused() -> None:
