@@ -236,7 +236,7 @@ def study(
 ) -> None:  # fmt: skip
     """Compare eager, fused and compiled dispatch of one computation, beside published measurements."""
     from .report import picture as pictures
-    from .report import study as studies
+    from .report.study import rmsnorm as studies
 
     options: dict[str, Any] = {"chip": chip_name, "host_profile": host_profile, "in_flight": in_flight}
     if sweep and out is not None:
@@ -257,11 +257,7 @@ def study(
     if len(sizes) != 2 or not all(s.strip().isdigit() and int(s) > 0 for s in sizes):
         raise ProgramError("--shape", f"{shape!r}", "ROWS,COLS, each at least 1")
     result = studies.rmsnorm_study(int(sizes[0]), int(sizes[1]), **options)
-    saved = {}
-    if out is not None:
-        from .trace import system
-
-        saved = {variant: str(system.save(rt, out / variant)) for variant, rt in result.runtimes.items()}
+    saved = {} if out is None else {variant: str(folder) for variant, folder in result.save(out).items()}
     if as_json:
         click.echo(json.dumps({**result.summary(), "traces": saved}, indent=2))
         return
