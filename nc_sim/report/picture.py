@@ -87,7 +87,8 @@ def parts(summary: Mapping[str, Any], path: str | Path) -> Path:
     figure.legend(handles=[patch(color=COLOURS[k], label=t) for k, t in legend.items()], loc="outside lower center", ncols=2, frameon=False)
     size = "x".join(map(str, summary["shape"]))
     figure.suptitle(
-        f"Transformer block, [{size}] bf16, {summary['heads']} heads, MLP {summary['ff']}, layers: {summary['layers']} (simulated)"
+        f"Transformer block, [{size}] bf16, {summary['heads']} heads, MLP {summary['ff']}, layers: {summary['layers']},"
+        f" in flight: {summary['in_flight']} (simulated)"
     )
     return _save(figure, path)
 
