@@ -95,7 +95,7 @@ def _thread(f: Framework, body: Callable[[Framework, Array, Array], Step], x: np
 
 def naive(f: Framework, x: Array, w: Array) -> Step:
     """x * rsqrt(mean(x * x) + eps) * w, one program per operation; eps is a host scalar."""
-    shape, column = x.shape, (x.shape[0], 1)
+    shape, column = _matrix(x), (x.shape[0], 1)
     d = x.dtype
     squares = yield from f.op("aten::mul", lambda: aten.mul(shape, shape, d), [x, x], f.array(shape, d))
     mean = yield from f.op("aten::mean", lambda: aten.mean(shape, d), [squares], f.array(column, d))
@@ -109,7 +109,7 @@ def fused(f: Framework, x: Array, w: Array) -> Step:
     """The hand-written kernel of workloads/rmsnorm.py."""
     return (
         yield from f.op(
-            "aten::_fused_rms_norm", lambda: rmsnorm.build(*x.shape, x.dtype, names=("a", "b", "out")), [x, w], f.array(x.shape, x.dtype)
+            "aten::_fused_rms_norm", lambda: rmsnorm.build(*_matrix(x), x.dtype, names=("a", "b", "out")), [x, w], f.array(x.shape, x.dtype)
         )
     )
 
@@ -118,9 +118,14 @@ def compiled(f: Framework, x: Array, w: Array) -> Step:
     """The six operations in one program, as a graph compiler would leave them."""
     return (
         yield from f.op(
-            "Torch-Compiled Region: 0/0", lambda: aten.rms_norm_graph(x.shape, x.dtype, rmsnorm.EPS), [x, w], f.array(x.shape, x.dtype)
+            "Torch-Compiled Region: 0/0", lambda: aten.rms_norm_graph(_matrix(x), x.dtype, rmsnorm.EPS), [x, w], f.array(x.shape, x.dtype)
         )
     )
+
+
+def _matrix(a: Array) -> tuple[int, int]:
+    rows, cols = a.shape
+    return rows, cols
 
 
 def _compare(name: str, got: np.ndarray, x: np.ndarray, w: np.ndarray) -> None:
