@@ -63,6 +63,15 @@ def test_a_bar_for_each_part_with_device_time_below_the_rest_and_the_same_bytes(
     # three bars and the legend: device time in both panels, the rest in one
     assert len(re.findall("fill: #1f4e79", one)) == 3 + 3 + 1
     assert len(re.findall("fill: #c8d3de", one)) == 3 + 1
+    # a bar of the rest begins where that of the device ends; both in one scale: 30 - 5 to 5 in the first
+    drawn = re.findall(
+        r'd="M ([\d.]+) ([\d.]+) \nL [\d.]+ [\d.]+ \nL [\d.]+ ([\d.]+) \n[^z]*z\n" clip-path[^/]*fill: #(1f4e79|c8d3de)', one
+    )
+    bars = {(x, colour): (float(bottom), float(top)) for x, bottom, top, colour in drawn}
+    rests = [(x, *ends) for (x, colour), ends in bars.items() if colour == "c8d3de"]
+    assert [bars[x, "1f4e79"][1] for x, _, _ in rests] == [bottom for _, bottom, _ in rests]
+    (x, bottom, top), *_ = rests
+    assert (bottom - top) / (bars[x, "1f4e79"][0] - bottom) == pytest.approx((30 - 5) / 5, rel=1e-3)
     assert picture.parts(PARTS, tmp_path / "one.png").read_bytes() == picture.parts(PARTS, tmp_path / "two.png").read_bytes()
 
 

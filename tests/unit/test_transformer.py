@@ -93,6 +93,15 @@ def test_bmm_takes_heads_and_transposed_keys_as_views(s: int, width: int) -> Non
     agrees(p, g, q @ k.transpose(0, 2, 1))
 
 
+def test_only_what_does_not_lie_as_the_product_contracts_it_is_transposed() -> None:
+    # every transpose and every product is one pass through the array
+    square, rows, columns = (1, 128, 128), (128 * 128, 128, 1), (128 * 128, 1, 128)
+    cases = {(rows, rows): 1, (rows, columns): 2, (columns, rows): 0, (columns, columns): 1}
+    for strides, transposes in cases.items():
+        r = simulate(aten.bmm(square, square, *strides, "bfloat16"), values=False)
+        assert sum(i.opcode == "MATMUL" for i in r.instructions) == transposes + 1, strides
+
+
 @pytest.mark.parametrize("rows", ROWS)
 def test_elementwise_operations_and_softmax(rows: int) -> None:
     a = (rows, 33)

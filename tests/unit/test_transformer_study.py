@@ -85,6 +85,11 @@ def test_every_step_of_a_dispatch_is_counted_once_in_the_measured_pass_alone(res
         assert v["events"]["all"] == sum(n for name, n in v["events"].items() if name != "all")
 
 
+def test_the_result_is_read_after_the_measured_pass(result: measurement.Study) -> None:
+    for v in result.variants.values():
+        assert not {"nrt_tensor_read", "dmem_buf_copyout", "nrt_load"} & set(v["events"])
+
+
 def test_host_scalars_are_the_only_writes_of_the_measured_pass(result: measurement.Study) -> None:
     # the epsilon of both norms, and the scale of the scores
     assert [v["events"].get("nrt_tensor_write", 0) for v in result.variants.values()] == [3, 0, 0]
