@@ -58,6 +58,8 @@ def measure(f: Framework, first_dispatch: int = 0, first_event: int = 0) -> dict
     """What a profile of the dispatches from `first_dispatch` on, and of the events with ids from `first_event` on, says."""
     rt, dispatches = f.rt, f.dispatches[first_dispatch:]
     running = [e for e in rt.trace.events if e.id >= first_event and e.name == "nc_exec_running"]
+    # a physical core that a logical one does not use may say so
+    busy = [e for e in running if e.source == HARDWARE and not e.attributes.get("idle")]
     instructions: dict[str, int] = {}
     read = written = 0
     for d in dispatches:
@@ -71,7 +73,7 @@ def measure(f: Framework, first_dispatch: int = 0, first_event: int = 0) -> dict
     return {
         "self_neuron_us": round(sum(d.self_neuron_ns for d in dispatches) / 1000, 3),
         "self_cpu_us": round(sum(d.cpu_ns for d in dispatches) / 1000, 3),
-        "device_us": round(sum(e.duration_ns for e in running if e.source == HARDWARE) / 1000, 3),
+        "device_us": round(sum(e.duration_ns for e in busy) / 1000, 3),
         "dispatches": len(dispatches),
         "nc_exec_running": len(running),
         "hbm_read_bytes": read,

@@ -297,6 +297,7 @@ def text(study: Study) -> str:
         "device us, bytes and instructions are predicted by the core model. Dispatches and events follow from how a variant cuts",
         "the block into programs and from the runtime's rules. The rest of Self NEURON, and Self CPU, are set by the host profile,",
         "which is taken from published accounts and not predicted. The published run has two physical cores to a dispatch and",
-        "another model: compare events by dispatch, not their number. An event at 0 beside a published count is not modelled.",
+        "another model: compare events by dispatch, not their number. Copies and allocations of the runtime itself are counts it",
+        "is given, not predictions; an event at 0 beside a published count is not modelled.",
     ]
     return "\n".join(lines)
