@@ -246,53 +246,71 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
 
 
 @main.command()
-@click.argument("name", type=click.Choice(["rmsnorm"]))
-@click.option("--shape", default="4,512", show_default=True, metavar="ROWS,COLS")
+@click.argument("name", type=click.Choice(["rmsnorm", "transformer"]))
+@click.option("--shape", metavar="ROWS,COLS", help="of the activations  [default: 4,512; of a transformer 128,256]")
+@click.option("--heads", type=click.IntRange(1), help="of a transformer  [default: 4]")
+@click.option("--ff", type=click.IntRange(1), help="width of a transformer's MLP  [default: twice the columns]")
+@click.option("--layers", type=click.IntRange(1), help="of a transformer  [default: 1]")
 @click.option("--chip", "chip_name", default="trn2", show_default=True)
 @click.option("--host-profile", default="blog", show_default=True, help="a profile's name, or the path of a profile file")
 @click.option("--in-flight", default=1, show_default=True, type=click.IntRange(1), help="dispatches outstanding at most")
-@click.option("--sweep", is_flag=True, help="over rows and columns instead of one shape")
+@click.option("--lnc", default="1", show_default=True, type=click.Choice(["1", "2"]), help="physical cores of a logical one")
+@click.option("--sweep", is_flag=True, help="rmsnorm over rows and columns instead of one shape")
 @click.option("--out", type=click.Path(path_type=Path), help="folder for the system trace of each variant")
-@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw the sweep, as .svg or .png")
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw the sweep, or a transformer, as .svg or .png")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def study(
-    name: str, shape: str, chip_name: str, host_profile: str, in_flight: int, sweep: bool, out: Path | None, picture: Path | None,
-    as_json: bool,
+    name: str, shape: str | None, heads: int | None, ff: int | None, layers: int | None, chip_name: str, host_profile: str,
+    in_flight: int, lnc: str, sweep: bool, out: Path | None, picture: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare eager, fused and compiled dispatch of one computation, beside published measurements."""
     from .report import picture as pictures
-    from .report import study as studies
+    from .report.study import rmsnorm, transformer
 
-    options: dict[str, Any] = {"chip": chip_name, "host_profile": host_profile, "in_flight": in_flight}
+    options: dict[str, Any] = {"chip": chip_name, "host_profile": host_profile, "in_flight": in_flight, "lnc": int(lnc)}
+    block = name == "transformer"
+    for option, given in {"--heads": heads, "--ff": ff, "--layers": layers}.items():
+        if given is not None and not block:
+            raise ProgramError(option, "study rmsnorm", "study transformer")
+    if sweep and block:
+        raise ProgramError("--sweep", "study transformer", "study rmsnorm")
     if sweep and out is not None:
         raise ProgramError("--out", "--sweep beside it", "one shape, as a sweep keeps no traces")
-    if picture is not None and not sweep:
+    if picture is not None and not (sweep or block):
         raise ProgramError("--picture", "one shape", "--sweep")
+    rows, cols = _shape(shape or ("128,256" if block else "4,512"))
+    if picture is not None:
+        pictures.require(picture)
     if sweep:
-        if picture is not None:
-            pictures.require(picture)
-        points = studies.sweep(**options)
+        points = rmsnorm.sweep(**options)
         if picture is not None:
             pictures.sweep(points, picture)
-        click.echo(json.dumps(points, indent=2) if as_json else studies.sweep_text(points))
+        click.echo(json.dumps(points, indent=2) if as_json else rmsnorm.sweep_text(points))
         if picture is not None and not as_json:
             click.echo(f"\npicture: {picture}")
         return
-    sizes = shape.split(",")
-    if len(sizes) != 2 or not all(s.strip().isdigit() and int(s) > 0 for s in sizes):
-        raise ProgramError("--shape", f"{shape!r}", "ROWS,COLS, each at least 1")
-    result = studies.rmsnorm_study(int(sizes[0]), int(sizes[1]), **options)
-    saved = {}
-    if out is not None:
-        from .trace import system
-
-        saved = {variant: str(system.save(rt, out / variant)) for variant, rt in result.runtimes.items()}
+    if block:
+        result = transformer.transformer_study(rows, cols, heads or 4, ff or 2 * cols, layers or 1, **options)
+    else:
+        result = rmsnorm.rmsnorm_study(rows, cols, **options)
+    if picture is not None:
+        pictures.parts(result.summary(), picture)
+    saved = {} if out is None else {variant: str(folder) for variant, folder in result.save(out).items()}
     if as_json:
         click.echo(json.dumps({**result.summary(), "traces": saved}, indent=2))
         return
-    click.echo(studies.text(result))
+    click.echo((transformer if block else rmsnorm).text(result))
     for variant, folder in saved.items():
         click.echo(f"trace of {variant}: {folder}")
+    if picture is not None:
+        click.echo(f"picture: {picture}")
+
+
+def _shape(given: str) -> tuple[int, int]:
+    sizes = given.split(",")
+    if len(sizes) != 2 or not all(s.strip().isdigit() and int(s) > 0 for s in sizes):
+        raise ProgramError("--shape", f"{given!r}", "ROWS,COLS, each at least 1")
+    return int(sizes[0]), int(sizes[1])
 
 
 def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Program]:

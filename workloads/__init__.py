@@ -11,7 +11,7 @@ from types import ModuleType
 
 from ..isa.errors import ProgramError
 
-NAMES = ("rmsnorm", "softmax", "matmul", "attention", "pipeline")
+NAMES = ("rmsnorm", "softmax", "matmul", "attention", "transformer", "pipeline")
 
 
 def load(name: str) -> ModuleType:

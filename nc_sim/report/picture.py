@@ -15,6 +15,8 @@ from ..isa.errors import ProgramError, Unsupported
 from ..trace.stored import whole
 
 SUFFIXES = (".svg", ".png")
+COLOURS = {"device": "#1f4e79", "rest": "#c8d3de"}
+OVER = {"textcoords": "offset points", "ha": "center", "fontsize": 7}  # a number over a bar
 PANELS = {"naive_over_rms_norm": "Self NEURON", "device_naive_over_rms_norm": "device time"}
 POINTS_PER_INCH = 72
 PIXELS_PER_INCH = 150
@@ -54,6 +56,55 @@ def sweep(points: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
             axes.set(title=title, xlabel="columns", ylabel="six operations / fused")
             axes.legend()
         figure.suptitle("RMSNorm, bf16: what fusion gains (simulated)")
+        return save(figure, Path(path), drawn)
+
+
+def parts(summary: Mapping[str, Any], path: str | Path) -> Path:
+    """Self NEURON of every part of a transformer block, by variant: device time, and on it the rest; returns the path.
+
+    `summary` is that of a transformer study. The right panel shows device time alone, on a scale of its own.
+    The same numbers give the same bytes. Errors as `require`.
+    """
+    require(path)
+    drawn = {k: summary[k] for k in ("shape", "heads", "ff", "layers", "in_flight")} | {
+        n: v["parts"] for n, v in summary["variants"].items()
+    }
+    names = [*dict.fromkeys(part for v in summary["variants"].values() for part in v["parts"])]
+    with _own_settings():
+        figure = _module("matplotlib.figure").Figure(figsize=(10, 4.2), layout="constrained")
+        for axes, whole_time in zip(figure.subplots(1, 2), (True, False), strict=True):
+            at, ticks, labels, top = 0.0, [], [], 0.0
+            for variant, v in summary["variants"].items():
+                shown = [(n, v["parts"][n]) for n in names if n in v["parts"]]
+                first = at
+                for n, row in shown:
+                    device, rest = row["device_us"], row["self_neuron_us"] - row["device_us"]
+                    height = device + rest if whole_time else device
+                    axes.bar(at, device, color=COLOURS["device"], width=0.8)
+                    if whole_time:
+                        axes.bar(at, rest, bottom=device, color=COLOURS["rest"], width=0.8)
+                    axes.annotate(f"{row['dispatches']:.0f}" if whole_time else f"{device:.0f}", (at, height), (0, 2), **OVER)
+                    ticks.append(at)
+                    labels.append(n)
+                    top, at = max(top, height), at + 1
+                total = v["self_neuron_us"] if whole_time else v["device_us"]
+                axes.text((first + at - 1) / 2, 1.03, f"{variant}\n{total:,.0f} us", transform=axes.get_xaxis_transform(), ha="center")
+                at += 1
+            axes.set_xticks(ticks, labels, rotation=60, ha="right", rotation_mode="anchor", fontsize=8)
+            axes.set_ylim(0, 1.1 * top)
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(False)
+            axes.set_ylabel("Self NEURON, us (above: dispatches)" if whole_time else "device time, us")
+        patch = _module("matplotlib.patches").Patch
+        legend = {"device": "device time (core model)", "rest": "rest of Self NEURON (host profile)"}
+        figure.legend(
+            handles=[patch(color=COLOURS[k], label=t) for k, t in legend.items()], loc="outside lower center", ncols=2, frameon=False
+        )
+        size = ", ".join(map(str, summary["shape"]))
+        figure.suptitle(
+            f"Transformer block, [{size}] bf16, {summary['heads']} heads, MLP {summary['ff']}, layers: {summary['layers']},"
+            f" in flight: {summary['in_flight']} (simulated)"
+        )
         return save(figure, Path(path), drawn)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,11 +22,12 @@ SHORT = {"bfloat16": "BFloat16", "float32": "Float", "float16": "Half"}
 
 @attrs.frozen(eq=False)
 class Array:
-    """A framework tensor on a core."""
+    """A framework tensor on a core, or a view of one: the same buffer with another shape and strides."""
 
     tensor: DeviceTensor
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: str
+    strides: tuple[int, ...] | None = None  # in elements; None: contiguous
 
 
 @attrs.define(slots=True)
@@ -50,15 +52,15 @@ class Framework:
         self.pending: deque[tuple[Dispatch, int, Ret, int]] = deque()
         self.stream_end = 0
 
-    def array(self, shape: tuple[int, int], dtype: str, name: str = "") -> Array:
+    def array(self, shape: tuple[int, ...], dtype: str, name: str = "") -> Array:
         """An uninitialised tensor on the device."""
-        size = shape[0] * shape[1] * _item(self.rt, dtype).itemsize
+        size = math.prod(shape) * _item(self.rt, dtype).itemsize
         return Array(_ok("allocate", *self.rt.nrt_tensor_allocate("device", self.core, size, name)), shape, dtype)
 
     def put(self, values: np.ndarray, dtype: str) -> Step:
         """A host array on the device."""
         data = np.ascontiguousarray(values).astype(_item(self.rt, dtype))
-        made = self.array((data.shape[0], data.shape[1]), dtype)
+        made = self.array(data.shape, dtype)
         status = yield from self.rt.nrt_tensor_write(made.tensor, data, thread=self.thread)
         check("write", status)
         return made
@@ -71,7 +73,10 @@ class Framework:
         return out
 
     def op(self, name: str, build: Callable[[], Program], inputs: Sequence[Array], out: Array, scalar: float | None = None) -> Step:
-        """Dispatch one operator: host work, a copy for a host scalar, then the schedule call; returns `out`."""
+        """Dispatch one operator: host work, a copy for a host scalar, then the schedule call; returns `out`.
+
+        The program takes `inputs`, then the scalar, in the order in which it declares its own.
+        """
         rt = self.rt
         began = rt.now
         yield rt.spend(rt.profile.framework_ns)
@@ -79,11 +84,12 @@ class Framework:
         if key not in self.cache:
             self.cache[key] = _ok("load", *rt.nrt_load(build(), self.core))
         model = self.cache[key]
-        given = {slot: a.tensor for slot, a in zip(("a", "b"), inputs, strict=False)}
+        tensors = [a.tensor for a in inputs]
         if scalar is not None:
             holder = self.array((1, 1), "float32")
             check("write", (yield from rt.nrt_tensor_write(holder.tensor, np.full((1, 1), scalar, np.float32), thread=self.thread)))
-            given["b"] = holder.tensor
+            tensors.append(holder.tensor)
+        given = dict(zip(model.neff.inputs, tensors, strict=True))
         submitted = began + rt.profile.framework_ns
         ret = Ret()
         while True:
@@ -101,8 +107,10 @@ class Framework:
         return out
 
     def key(self, name: str, inputs: Sequence[Array]) -> str:
-        """Operator and shapes: mul--_[4,512]:BFloat16_[4,1]:BFloat16."""
-        return f"{name}--" + "".join(f"_[{a.shape[0]},{a.shape[1]}]:{SHORT.get(a.dtype, a.dtype)}" for a in inputs)
+        """Operator and shapes: mul--_[4,512]:BFloat16_[4,1]:BFloat16; a view that is not contiguous also shows its strides."""
+        return f"{name}--" + "".join(
+            f"_[{_list(a.shape)}]:{SHORT.get(a.dtype, a.dtype)}" + (f":S({_list(a.strides)})" if a.strides else "") for a in inputs
+        )
 
     def wait_for_oldest(self) -> Step:
         """Wait for the oldest outstanding dispatch, and give it its time on the stream."""
@@ -133,6 +141,10 @@ class Framework:
 
 def _item(rt: Runtime, dtype: str) -> np.dtype[Any]:
     return storage(DTYPES[dtype], rt.chip.reader()("types.e4m3_max"))
+
+
+def _list(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def _ok(what: str, status: NrtStatus, made: Any) -> Any:

@@ -20,6 +20,13 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "softmax": [{}, {"rows": 1, "cols": 1}, {"rows": 129, "cols": 511}],
     "matmul": [{}, {"k": 1, "m": 1, "n": 1}, {"k": 129, "m": 127, "n": 513}, {"dtype": "float32"}],
     "attention": [{}, {"s": 128, "d": 64}, {"s": 257, "d": 128}],
+    "transformer": [
+        {},
+        {"s": 1, "d": 14, "heads": 7, "ff": 1},
+        {"s": 127, "d": 96, "heads": 3, "ff": 130},
+        {"s": 129, "d": 130, "heads": 2, "ff": 257, "layers": 2},
+        {"s": 513, "d": 64, "heads": 1, "ff": 513},
+    ],
     "pipeline": [{}, {"tiles": 1, "width": 1}],
 }
 CASES = [(name, size) for name, sizes in SIZES.items() for size in sizes]

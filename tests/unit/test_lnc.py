@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nc_sim import ProgramError
-from nc_sim.report.study import measure
+from nc_sim.report.study.measurement import measure
 from nc_sim.runtime import Ret, Runtime
 from nc_sim.runtime.events import HARDWARE, Event
 from nc_sim.runtime.framework import Framework

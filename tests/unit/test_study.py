@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from conftest import REPOSITORY
 from nc_sim import ProgramError
 from nc_sim.__main__ import main
-from nc_sim.report import study
+from nc_sim.report.study import rmsnorm as study
+from nc_sim.report.study.measurement import Study
 from nc_sim.trace import system
 
 # Self NEURON, us: huggingface.co/blog/amazon/profiling-torchneuron-part-1
@@ -21,41 +22,47 @@ CLOSE = 0.15
 
 
 @pytest.fixture(scope="module")
-def result() -> study.Study:
+def result() -> Study:
     return study.rmsnorm_study()
 
 
 @pytest.mark.parametrize("variant", PUBLISHED)
-def test_self_neuron_is_within_fifteen_percent_of_the_published_total(result: study.Study, variant: str) -> None:
+def test_self_neuron_is_within_fifteen_percent_of_the_published_total(result: Study, variant: str) -> None:
     assert abs(result.variants[variant]["self_neuron_us"] / PUBLISHED[variant] - 1) <= CLOSE
 
 
 @pytest.mark.parametrize("operator", PUBLISHED_OPERATORS)
-def test_every_operator_is_within_fifteen_percent_of_its_published_time(result: study.Study, operator: str) -> None:
+def test_every_operator_is_within_fifteen_percent_of_its_published_time(result: Study, operator: str) -> None:
     calls, published = PUBLISHED_OPERATORS[operator]
     row = result.variants["naive"]["operators"][operator]
     assert row["calls"] == calls
     assert abs(row["self_neuron_us"] / published - 1) <= CLOSE
 
 
-def test_the_page_shows_the_simulated_totals(result: study.Study) -> None:
+def test_the_page_shows_the_simulated_totals(result: Study) -> None:
     page = (REPOSITORY / "docs" / "runtime.md").read_text()
     for variant, published in PUBLISHED.items():
         us = result.variants[variant]["self_neuron_us"]
         assert f"| {us:.1f} us | {published} us | {100 * (us / published - 1):+.1f} % |" in page, variant
 
 
-def test_six_dispatches_become_one(result: study.Study) -> None:
+def test_operators_have_the_published_names(result: Study) -> None:
+    assert list(result.variants["rms_norm"]["operators"]) == ["aten::_fused_rms_norm"]
+    assert list(result.variants["compiled"]["operators"]) == ["Torch-Compiled Region: 0/0"]
+    assert set(result.variants["naive"]["operators"]) == set(PUBLISHED_OPERATORS)
+
+
+def test_six_dispatches_become_one(result: Study) -> None:
     assert {k: v["nc_exec_running"] for k, v in result.variants.items()} == {"naive": 6, "rms_norm": 1, "compiled": 1}
 
 
-def test_device_time_is_the_core_model_s_own(result: study.Study) -> None:
+def test_device_time_is_the_core_model_s_own(result: Study) -> None:
     rt = result.runtimes["rms_norm"]
     (neff,) = rt.neffs.values()
     assert result.variants["rms_norm"]["device_us"] == neff.total_ns / 1000
 
 
-def test_hbm_bytes_are_those_of_the_tensors(result: study.Study) -> None:
+def test_hbm_bytes_are_those_of_the_tensors(result: Study) -> None:
     x = 4 * 512 * 2
     assert result.variants["rms_norm"]["hbm_write_bytes"] == x
     assert result.variants["rms_norm"]["hbm_read_bytes"] == 2 * x  # x, and the weight once per row
@@ -63,7 +70,7 @@ def test_hbm_bytes_are_those_of_the_tensors(result: study.Study) -> None:
     assert result.variants["naive"]["hbm_write_bytes"] == 3 * x + 3 * 4 * 2
 
 
-def test_dispatches_in_flight_overlap_down_to_the_schedule_call(result: study.Study) -> None:
+def test_dispatches_in_flight_overlap_down_to_the_schedule_call(result: Study) -> None:
     pipelined = study.rmsnorm_study(in_flight=6).variants["naive"]
     assert pipelined["device_us"] == result.variants["naive"]["device_us"]
     # five more dispatches, each 6 + 113 us of host time apart, and the copy of eps before the add
@@ -71,7 +78,7 @@ def test_dispatches_in_flight_overlap_down_to_the_schedule_call(result: study.St
     assert pipelined["self_neuron_us"] == pytest.approx(first + 5 * 119 + 45, abs=2)
 
 
-def test_the_published_ratio_of_naive_to_compiled_holds(result: study.Study) -> None:
+def test_the_published_ratio_of_naive_to_compiled_holds(result: Study) -> None:
     v = result.variants
     assert v["naive"]["self_neuron_us"] / v["compiled"]["self_neuron_us"] == pytest.approx(2355.0 / 375.5, rel=CLOSE)
 

@@ -1,0 +1,1 @@
+"""Eager, fused and compiled dispatch of one computation, side by side with published measurements."""
