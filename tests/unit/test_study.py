@@ -137,3 +137,10 @@ def test_the_system_trace_of_every_variant_is_saved_where_asked(tmp_path: Path) 
         trace = system.load(tmp_path / variant)
         assert sum(e.name == "nc_exec_running" for e in trace.events) == dispatches
         assert f"trace of {variant}: {tmp_path / variant}" in done.output
+
+
+def test_the_readme_shows_the_table_that_the_command_prints() -> None:
+    shown = (REPOSITORY / "README.md").read_text()
+    table = [line for line in study.text(study.rmsnorm_study()).splitlines() if line.split(" ")[0] in ("variant", *study.TITLES)]
+    assert len(table) == 4
+    assert "\n".join(table) in shown
