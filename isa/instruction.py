@@ -92,22 +92,18 @@ class Instruction:
     @cached_property
     def views(self) -> tuple[tuple[str, View, bool], ...]:
         """(field name, view, is written) of every tensor operand, in field order."""
-        found = []
-        for name, kind in fields_of(type(self)).items():
-            value = getattr(self, name)
-            if isinstance(value, View):
-                found.append((name, value, bool(getattr(kind, "writes", False))))
-        return tuple(found)
+        values = ((name, getattr(self, name), writes) for name, writes in _OPERANDS[type(self)])
+        return tuple((name, value, writes) for name, value, writes in values if isinstance(value, View))
 
     @cached_property
     def reads(self) -> tuple[View, ...]:
         """Views whose bytes the result depends on, an accumulating destination included."""
-        return tuple(v for _, v, w in self.views if not w) + (self.writes if self.accumulates() else ())
+        return tuple([v for _, v, w in self.views if not w]) + (self.writes if self.accumulates() else ())
 
     @cached_property
     def writes(self) -> tuple[View, ...]:
         """Views whose bytes the instruction writes."""
-        return tuple(v for _, v, w in self.views if w)
+        return tuple([v for _, v, w in self.views if w])
 
     def accumulates(self) -> bool:
         """True if the destination is added to instead of overwritten."""
@@ -176,6 +172,7 @@ class Instruction:
 
 REGISTRY: dict[str, type[Instruction]] = {}
 _FIELDS: dict[type[Instruction], dict[str, Any]] = {}
+_OPERANDS: dict[type[Instruction], tuple[tuple[str, bool], ...]] = {}  # fields, and whether a view there is written
 
 
 def fields_of(cls: type[Instruction]) -> dict[str, Any]:
@@ -194,6 +191,7 @@ def instruction(*engines: Engine, source: str, machine: bool = True, mnemonic: s
         made: C = attrs.frozen(kw_only=True, slots=True, cache_hash=True, repr=False, str=False, field_transformer=_checked)(cls)
         made.mnemonic, made.engines, made.source, made.machine = name, engines, source, machine
         _FIELDS[made] = {a.name: a.metadata["kind"] for a in attrs.fields(made)}
+        _OPERANDS[made] = tuple((n, bool(getattr(k, "writes", False))) for n, k in _FIELDS[made].items())
         REGISTRY[name] = made
         return made
 

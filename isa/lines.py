@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 
 OURS = __name__.rpartition(".isa.")[0] + "."  # nc_sim.
 USERS = OURS + "workloads"  # the workloads that ship with the package count as users
+
+
+@functools.lru_cache(maxsize=4096)
+def _place(code: CodeType, line: int) -> str:
+    """The same text object for every call from one line: a loop makes many."""
+    return f"{code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{line}"
 
 
 def user_line() -> str:
@@ -15,6 +22,6 @@ def user_line() -> str:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not module.startswith(OURS) or module.startswith(USERS):
-            return f"{frame.f_code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.f_lineno}"
+            return _place(frame.f_code, frame.f_lineno)
         frame = frame.f_back
     return ""

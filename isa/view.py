@@ -120,7 +120,7 @@ class View:
         if missing < 0:
             raise ProgramError(_where(self), f"{len(keys) - 1} indices", f"a view of shape {list(self.shape)} takes at most {dims}")
         keys[at : at + 1] = [slice(None)] * missing
-        view = self
+        partition, partitions = self.partition, self.partitions
         if self.memory is not Memory.HBM:
             first, count, step = _bounds(self, 0, keys.pop(0), self.partitions)
             if count is None:
@@ -131,15 +131,15 @@ class View:
                 raise ProgramError(
                     _where(self), f"partition step {step}", "partitions are contiguous: step must be 1", "NeuronCore architecture guide"
                 )
-            view = attrs.evolve(view, partition=self.partition + first, partitions=count)
-        offset, strides, counts = view.offset, [], []
-        for axis, (k, stride, size) in enumerate(zip(keys, view.strides, view.counts, strict=True)):
-            first, count, step = _bounds(self, axis + dims - len(view.counts), k, size)
-            offset += first * stride * view.dtype.itemsize
+            partition, partitions = self.partition + first, count
+        offset, strides, counts = self.offset, [], []
+        for axis, (k, stride, size) in enumerate(zip(keys, self.strides, self.counts, strict=True)):
+            first, count, step = _bounds(self, axis + dims - len(self.counts), k, size)
+            offset += first * stride * self.dtype.itemsize
             if count is not None:
                 strides.append(stride * step)
                 counts.append(count)
-        return attrs.evolve(view, offset=offset, strides=tuple(strides), counts=tuple(counts))
+        return View(self.tensor, self.memory, self.dtype, partition, partitions, offset, tuple(strides), tuple(counts))
 
     def reshape(self, *shape: int | tuple[int, ...]) -> View:
         """The same elements under another shape; the partition dimension stays, and no copy is made."""
@@ -282,6 +282,8 @@ def _where(view: View) -> str:
 def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None, int]:
     """First index, count (None: a single element) and step of one key, checked against the size."""
     if isinstance(key, slice):
+        if key.start is None and key.stop is None and key.step is None:
+            return 0, size, 1
         try:
             start, stop, step = key.indices(size)
         except (TypeError, ValueError) as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 
 import attrs
 
@@ -54,6 +55,10 @@ def covers(outer: View, inner: View, outer_base: int = 0, inner_base: int = 0) -
     )
 
 
+_order = attrgetter("order")
+Places = tuple[list[object], list[object]]
+
+
 class History:
     """Accesses of a program so far; accesses that a later write covers are forgotten.
 
@@ -66,46 +71,53 @@ class History:
         # Each HBM tensor is a space of its own; a recorded trace names no tensors and shares one per memory.
         self.space: dict[str, object] = {t.name: t.name if t.memory is Memory.HBM else int(t.memory) for t in tensors.values()}
         self.buckets: dict[object, list[Access]] = {}
+        self.spots: dict[View, tuple[int, int, int, Places]] = {}  # base, low, high and places of on-chip views
         self.count = 0
 
     def conflicts(self, unit: int, source: int, view: View, writes: bool) -> list[Access]:
         """Earlier accesses with a common byte, one of the two a write; then remember this one."""
-        mine = self.access(unit, source, view, writes)
-        keep, search = self.places(mine)
-        seen = self.seen(search)
-        found = [a for a in seen if (writes or a.writes) and a.unit != unit and a.overlaps(mine)]
-        for a in seen:
-            if a.unit != unit:
-                # one read per source and view is enough: a source completes in order
-                a.gone = mine.covers(a) if writes else not a.writes and a.source == source and a.same(mine)
-        for key in search:
-            if (bucket := self.buckets.get(key)) and any(a.gone for a in bucket):
-                bucket[:] = [a for a in bucket if not a.gone]
+        mine, (keep, search) = self.access(unit, source, view, writes)
+        found, gone = [], False
+        for a in self.seen(search):
+            if a.unit == unit:
+                continue
+            if (writes or a.writes) and a.overlaps(mine):
+                found.append(a)
+            # one read per source and view is enough: a source completes in order
+            if mine.covers(a) if writes else not a.writes and a.source == source and a.same(mine):
+                a.gone = gone = True
+        if gone:
+            for key in search:
+                if bucket := self.buckets.get(key):
+                    bucket[:] = [a for a in bucket if not a.gone]
         for key in keep:
             self.buckets.setdefault(key, []).append(mine)
         return found
 
     def written(self, view: View, counts: Callable[[str], bool]) -> bool:
         """True if an earlier access wrote a byte of the view, through its own tensor or where one of the two counts."""
-        mine = self.access(-1, -1, view, False)
+        mine, (_, search) = self.access(-1, -1, view, False)
         every = counts(view.tensor)
         return any(
-            a.writes and (every or a.view.tensor == view.tensor or counts(a.view.tensor)) and a.overlaps(mine)
-            for a in self.seen(self.places(mine)[1])
+            a.writes and (every or a.view.tensor == view.tensor or counts(a.view.tensor)) and a.overlaps(mine) for a in self.seen(search)
         )
 
-    def access(self, unit: int, source: int, view: View, writes: bool) -> Access:
-        base = self.addresses.get(view.tensor, 0)
-        low, high = view.extent
+    def access(self, unit: int, source: int, view: View, writes: bool) -> tuple[Access, Places]:
+        """The access, and the buckets to keep it in and to search."""
+        memory = view.memory
+        if (spot := self.spots.get(view)) is None:
+            base, (low, high) = self.addresses.get(view.tensor, 0), view.extent
+            spot = base, base + low, base + high, self.places(view, base + low, base + high)
+            if memory is not Memory.HBM:  # slices of HBM are others each time, as a rule
+                self.spots[view] = spot
+        base, low, high, places = spot
         self.count += 1
-        return Access(unit, view, base, writes, source, low + base, high + base, self.count)
+        return Access(unit, view, base, writes, source, low, high, self.count), places
 
-    def places(self, mine: Access) -> tuple[list[object], list[object]]:
-        """Buckets to keep an access in, and buckets to search; wide accesses are kept in one of their own."""
-        memory = mine.view.memory
-        space, chunk = self.space.get(mine.view.tensor, int(memory)), CHUNK[memory]
-        first, last = mine.low // chunk, max(mine.low, mine.high - 1) // chunk
-        near: list[object] = [(space, k) for k in range(first, last + 1)]
+    def places(self, view: View, low: int, high: int) -> Places:
+        """Buckets to keep an access of these bytes in, and buckets to search; wide accesses are kept in one of their own."""
+        space, chunk = self.space.get(view.tensor, int(view.memory)), CHUNK[view.memory]
+        near: list[object] = [(space, k) for k in range(low // chunk, max(low, high - 1) // chunk + 1)]
         aside = (space, "wide")
         return ([aside] if len(near) > WIDE else near), [*near, aside]
 
@@ -113,5 +125,5 @@ class History:
         """Remembered accesses that may overlap, in order."""
         lists = [bucket for k in keys if (bucket := self.buckets.get(k))]
         if len(lists) <= 1:
-            return list(lists[0]) if lists else []
-        return sorted({a.order: a for bucket in lists for a in bucket}.values(), key=lambda a: a.order)
+            return lists[0] if lists else []
+        return sorted({a.order: a for bucket in lists for a in bucket}.values(), key=_order)

@@ -35,17 +35,26 @@ def expand(program: Program, chip: Reader) -> Expanded:
     target = _Target(program, chip)
     body: list[Step] = []
     sums = _Sums()
+    known: dict[tuple[Instruction, Engine | None], tuple[Engine, tuple[Instruction, ...]]] = {}
     for index, step in enumerate(program.steps):
-        where = f"{step.line} {step.engine.name.lower()} {step.instruction.mnemonic}".strip()
         try:
             call = sums.decide(step.instruction, index)
-            engine = step.engine if step.chosen else call.default_engine(target)
-            made = list(call.expand(target, engine))
-            for machine in made:
-                if machine is not call:
-                    machine.check()
+            key = (call, step.engine if step.chosen else None)
+            if (found := known.get(key)) is None:
+                engine = step.engine if step.chosen else call.default_engine(target)
+                found = engine, tuple(call.expand(target, engine))
+                for machine in found[1]:
+                    if machine is not call:
+                        machine.check()
+                if all(v.memory is not Memory.HBM for _, v, _ in call.views):  # other slices each time, as a rule
+                    known[key] = found
         except NcSimError as e:
+            where = f"{step.line} {step.engine.name.lower()} {step.instruction.mnemonic}".strip()
             raise e.at(step.line if e.where else where) from None
+        engine, made = found
+        if len(made) == 1:
+            body.append(Step(made[0], engine, step.waits, step.updates, step.line, index))
+            continue
         for k, machine in enumerate(made):
             waits = step.waits if k == 0 else ()
             updates = step.updates if k == len(made) - 1 else ()

@@ -7,6 +7,7 @@ functions marked `compiled` are plain Python over arrays, which Numba compiles (
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +18,7 @@ from .table import MAX_UPDATES, Ints, Op, Rule, Table, When
 from .timeline import Timeline, check_complete
 
 try:
-    from numba import njit
+    njit: Any = importlib.import_module("numba").njit
 except ImportError:
     njit = None
 
@@ -42,7 +43,7 @@ def compiled(function: F, *, entry: bool = False) -> F:
 
     Nothing here allocates, so Numba's counting of references is left out: it would take five sixths of the time.
     """
-    return function if njit is None else njit(cache=True, _nrt=False, no_cpython_wrapper=not entry)(function)  # type: ignore[no-any-return]
+    return function if njit is None else njit(cache=True, _nrt=False, no_cpython_wrapper=not entry)(function)
 
 
 class Columns(NamedTuple):
@@ -202,8 +203,9 @@ def stream_work(c: Columns, st: State, now: int, work: int) -> int:
         room = (s[EDGE] - now) * rate if c.fixed[WINDOW] else work
         if work <= room:
             s[UNITS] += work
-            s[BUSY_UNTIL] = now - (-work // rate)
-            return s[BUSY_UNTIL]
+            end: int = now - (-work // rate)
+            s[BUSY_UNTIL] = end
+            return end
         s[UNITS] += room
         work -= room
         now = s[EDGE]

@@ -21,6 +21,8 @@ NAME = re.compile(r"[A-Za-z_][\w.$-]*")
 HARDWARE_SEMAPHORES = 256
 MAX_VALUE = (1 << 31) - 1  # of a semaphore; the hardware's width is not published
 MAX_ELEMENTS = 1 << 40  # of a tensor: beyond any HBM
+NONE: tuple[Any, ...] = ()  # neither waits nor updates
+MAX_KNOWN = 1 << 16  # calls remembered
 E4M3_ANY = 240  # constants are converted before a chip is known; only float8_e4m3's top binade depends on it
 
 
@@ -101,6 +103,8 @@ class Program:
         self.semaphores: dict[int, str] = {}
         self.steps: list[Step] = []
         self._positions = dict.fromkeys(Engine, 0)
+        self._known: dict[object, Instruction] = {}  # calls that were checked, by what was written: programs repeat themselves
+        self._views: set[View] = set()  # and their on-chip operands
 
     # ---- tensors
 
@@ -199,7 +203,7 @@ class Program:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise AttributeError(f"Program has no attribute or instruction {mnemonic!r}{hint}") from None
 
-        def call(*operands: Any, engine: Any = None, wait: Iterable[Wait] = (), update: Iterable[Update] = (), **fields: Any) -> None:
+        def call(*operands: Any, engine: Any = None, wait: Iterable[Wait] = NONE, update: Iterable[Update] = NONE, **fields: Any) -> None:
             self.append(cls, operands, fields, engine, wait, update)
 
         call.__name__, call.__doc__ = mnemonic, cls.__doc__
@@ -213,11 +217,26 @@ class Program:
         wait: Iterable[Wait], update: Iterable[Update],
     ) -> None:  # fmt: skip
         """Add one call; every error names the caller's line, the queue and the position in it."""
-        line, names = user_line(), list(fields_of(cls))
-        queue = _engine(engine, cls, line)
+        line = user_line()
+        queue = None if engine is None else _engine(engine, cls, line)
         shown = cls.engines[0] if queue is None else queue
-        where = f"{line} {shown.name.lower()}[{self._positions[shown]}] {cls.mnemonic}".strip()
+        where = _Where(line, shown, self._positions[shown], cls)
         fields.pop("name", None)  # nki.isa's label of an instruction; lines serve here
+        key = _key(cls, operands, fields)
+        instruction = None if key is None else self._known.get(key)
+        if instruction is None:
+            instruction = self._checked(cls, operands, fields, where)
+            if key is not None:
+                if len(self._known) >= MAX_KNOWN:
+                    self._known.clear()
+                self._known[key] = instruction
+        waits, updates = (NONE, NONE) if wait is NONE and update is NONE else self._signals(where, wait, update)
+        self.steps.append(Step(instruction, shown, waits, updates, line, len(self.steps), queue is not None))
+        self._positions[shown] += 1
+
+    def _checked(self, cls: type[Instruction], operands: tuple[Any, ...], fields: dict[str, Any], place: _Where) -> Instruction:
+        """The instruction of a call, after every check of it."""
+        names, where = list(fields_of(cls)), str(place)
         fields.update(_positional(where, names, operands, fields))
         for given, only in cls.only.items():
             if given in fields and getattr(value := fields.pop(given), "name", value) != only:
@@ -239,19 +258,26 @@ class Program:
             instruction = cls(**fields)
             instruction.check()
             for _, view, _ in instruction.views:
-                self.check_view(view)
+                if view.memory is Memory.HBM:
+                    self.check_view(view)
+                elif view not in self._views:
+                    self.check_view(view)
+                    self._views.add(view)
         except NcSimError as e:
             prefix = where.removesuffix(cls.mnemonic).rstrip() if e.where.startswith(cls.mnemonic) else where
             raise e.at(prefix) from None
+        return instruction
+
+    def _signals(self, where: _Where, wait: Any, update: Any) -> tuple[tuple[Wait, ...], tuple[Update, ...]]:
+        """A call's own waits and updates."""
         waits, updates = _several(wait, Wait), _several(update, Update)
         for what, items, kind in (("wait", waits, Wait), ("update", updates, Update)):
             for item in items:
                 if not isinstance(item, kind) or item.semaphore not in self.semaphores:
                     raise ProgramError(
-                        where, f"{what}={item!r}", "[s >= value]" if kind is Wait else "[s.add(value)], s from p.semaphore(name)"
+                        str(where), f"{what}={item!r}", "[s >= value]" if kind is Wait else "[s.add(value)], s from p.semaphore(name)"
                     )
-        self.steps.append(Step(instruction, shown, waits, updates, line, len(self.steps), queue is not None))
-        self._positions[shown] += 1
+        return waits, updates
 
     def check_view(self, view: View) -> None:
         """Raise ProgramError unless the view could have been sliced from a tensor of this program."""
@@ -290,6 +316,38 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.steps)} calls, {len(self.tensors)} tensors>"
+
+
+@attrs.frozen(slots=True)
+class _Where:
+    """Where a call stands; its text is wanted only for an error."""
+
+    line: str
+    queue: Engine
+    position: int
+    cls: type[Instruction]
+
+    def __str__(self) -> str:
+        return f"{self.line} {self.queue.name.lower()}[{self.position}] {self.cls.mnemonic}".strip()
+
+
+PLAIN = frozenset((View, str, bool, int, type(None)))  # equal values of one of these types mean the same
+
+
+def _key(cls: type[Instruction], operands: tuple[Any, ...], fields: dict[str, Any]) -> object:
+    """What was written, if the same again makes the same instruction; None where that is in doubt.
+
+    Types count, for 1, 1.0 and True are equal; floats by their text, for 0.0 and -0.0 are.
+    """
+    out: list[Any] = [cls, len(operands), *fields]
+    for value in (*operands, *fields.values()):
+        kind = type(value)
+        if kind is float:
+            value = repr(value)
+        elif kind not in PLAIN or (kind is View and value.memory is Memory.HBM):
+            return None  # slices of HBM are others each time, as a rule
+        out += (kind, value)
+    return tuple(out)
 
 
 def _is_name(name: object) -> bool:

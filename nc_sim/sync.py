@@ -23,6 +23,7 @@ from .program import Tensor
 
 ENGINE_SEMAPHORE = {Engine.SCALAR: 4, Engine.TENSOR: 5, Engine.VECTOR: 6, Engine.GPSIMD: 7}
 FIRST_DMA_SEMAPHORE = 8
+ENGINES = len(Engine)  # sources from here on are DMA queues
 PER_QUEUE = 16  # semaphores of one DMA queue; the next use of one waits for the last
 PER_DMA = 16  # what one DMA adds
 WAITS_PER_EVENT_SEMAPHORE = 2
@@ -73,6 +74,8 @@ class _Sync:
         self.history = History(tensors, addresses)
         self.outputs = {t.name for t in tensors.values() if t.kind == "output"}
         self.queues: list[str] = []  # DMA queues in the order in which they first issue
+        self.sources: dict[tuple[Engine, str], int] = {}
+        self.made: dict[tuple[int, int], Update] = {}  # updates by semaphore and value: there are few
         self.units: list[_Unit] = []
         self.done: list[list[int]] = [[] for _ in Engine]  # by source: its units in order of completion
         self.known: dict[Engine, list[int]] = {e: [] for e in Engine}
@@ -93,9 +96,9 @@ class _Sync:
                             continue  # the array's results land in order
                         needed[before.source] = max(needed.get(before.source, 0), before.position)
         position = len(self.done[source]) + 1
-        if source >= len(Engine) and position > PER_QUEUE:
+        if source >= ENGINES and position > PER_QUEUE:
             needed[source] = max(needed.get(source, 0), position - PER_QUEUE)
-        waits = self.reduce(queue, needed)
+        waits = self.reduce(queue, needed) if needed else []
         self.units.append(_Unit(source, position, list(self.known[queue])))
         signalling = [k for k, step in enumerate(group) if step.instruction.signals()]
         if not signalling and source == Engine.TENSOR and any(step.instruction.views for step in group):
@@ -104,27 +107,31 @@ class _Sync:
                 "no product follows it on the TensorEngine",
                 "its matmul next, nc_matmul, or semaphores of your own",
             )
-        if source >= len(Engine) or signalling:
+        if source >= ENGINES or signalling:
             self.done[source].append(number)
         update = self.update(source, position)
-        if source >= len(Engine):
+        if source >= ENGINES:
             signalling = [0]
             if any(v.tensor in self.outputs for v in group[0].instruction.writes):
                 self.last_store[source] = position
-        first = self.waiting(queue, waits, group[0].line)
+        first = self.waiting(queue, waits, group[0].line) if waits else ()
         for k, step in enumerate(group):
             updates = (update,) if signalling and k == signalling[-1] else ()
-            self.out.append(attrs.evolve(step, waits=first if k == 0 else (), updates=updates))
+            own = first if k == 0 else ()
+            self.out.append(Step(step.instruction, step.engine, own, updates, step.line, step.call, step.chosen))
 
     def source(self, step: Step) -> int:
         """Who counts a step's completion."""
         if not isinstance(step.instruction, DmaDirect2d):
             return int(step.engine)
-        name = queue_name(step.engine, step.instruction.generation)
-        if name not in self.queues:
-            self.queues.append(name)
-            self.done.append([])
-        return len(Engine) + self.queues.index(name)
+        key = (step.engine, step.instruction.generation)
+        if (source := self.sources.get(key)) is None:
+            name = queue_name(*key)
+            if name not in self.queues:
+                self.queues.append(name)
+                self.done.append([])
+            source = self.sources[key] = ENGINES + self.queues.index(name)
+        return source
 
     def reduce(self, queue: Engine, needed: Mapping[int, int]) -> list[Wait]:
         """Waits that nothing implies, latest issued first, and what the queue then knows."""
@@ -137,7 +144,8 @@ class _Sync:
             waits.append(self.wait(source, position))
             unit = self.units[self.done[source][position - 1]]
             for other, reached in enumerate(unit.knows):
-                known[other] = max(known[other], reached)
+                if reached > known[other]:
+                    known[other] = reached
             known[source] = position
         return waits
 
@@ -155,17 +163,21 @@ class _Sync:
             self.out.append(Step(Nop(), Engine.GPSIMD, self.waiting(Engine.GPSIMD, waits, ""), ()))
 
     def wait(self, source: int, position: int) -> Wait:
-        if source < len(Engine):
+        if source < ENGINES:
             return Wait(ENGINE_SEMAPHORE[Engine(source)], position)
         return Wait(self.dma_semaphore(source, position), PER_DMA * ((position - 1) // PER_QUEUE + 1))
 
     def update(self, source: int, position: int) -> Update:
-        if source < len(Engine):
-            return Update(ENGINE_SEMAPHORE.get(Engine(source), 0), UpdateOp.ADD, 1)
-        return Update(self.dma_semaphore(source, position), UpdateOp.ADD, PER_DMA)
+        if source < ENGINES:
+            what = (ENGINE_SEMAPHORE.get(Engine(source), 0), 1)
+        else:
+            what = (self.dma_semaphore(source, position), PER_DMA)
+        if (update := self.made.get(what)) is None:
+            update = self.made[what] = Update(what[0], UpdateOp.ADD, what[1])
+        return update
 
     def dma_semaphore(self, source: int, position: int) -> int:
-        return FIRST_DMA_SEMAPHORE + PER_QUEUE * (source - len(Engine)) + (position - 1) % PER_QUEUE
+        return FIRST_DMA_SEMAPHORE + PER_QUEUE * (source - ENGINES) + (position - 1) % PER_QUEUE
 
     def names(self) -> dict[int, str]:
         """As real traces print them."""
