@@ -296,10 +296,12 @@ class _Lowering:
         if len(before) < limit:
             return NONE
         done = self.hidden(f"store {len(before) - limit} of ring {ring}")
-        wait = max(0, self.chip.chip.ticks(self.chip("dma.store_ring_gap_ns")) - shape.shown)
         at = before[-limit] * PER_DMA
-        self.dmas[at + 3], self.dmas[at + 4] = done, self.delay(wait)
+        self.dmas[at + 3], self.dmas[at + 4] = done, self.once(("gap", shape.shown), lambda: self.store_gap(shape))
         return done, len(self.blocks[self.dmas[at + 2]])
+
+    def store_gap(self, shape: _Shape) -> int:
+        return self.delay(max(0, self.chip.chip.ticks(self.chip("dma.store_ring_gap_ns")) - shape.shown))
 
     def ring(self, engine: Engine, dma: DmaDirect2d) -> int:
         """One in-order ring per issuing queue and way of making descriptors."""
@@ -325,23 +327,30 @@ class _Lowering:
 
     def table(self, steps: int) -> Table:
         """Number the rows, fan the DMAs out, and pack the columns."""
-        rows = np.concatenate([records(s.rows, PER_ROW) for s in self.streams])
-        step, role, cost, rule, work, waits, updates, dma = rows.T
-        dmas = records(self.dmas, PER_DMA)[dma[dma >= 0]]  # in the order of their triggers
-        order = dma[dma >= 0]
+        rows = [records(s.rows, PER_ROW) for s in self.streams]
+        step, role, cost, rule, work, waits, updates, dma = (joined(rows, k) for k in range(PER_ROW))
+        triggers = np.flatnonzero(dma >= 0)
+        dmas = records(self.dmas, PER_DMA)[dma[triggers]]
         sizes = ints(len(b) for b in self.blocks)
-        firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
         fan = sizes[dmas[:, 2]]
-        share = np.concatenate([*self.blocks, np.zeros((0, len(SHARE)), np.int64)])[spread(firsts[dmas[:, 2]], fan)]
-        by_transfer, count_by_transfer = self.transfer_updates(order, fan)
-        update = np.concatenate([*(records(s.updates, PER_UPDATE) for s in self.streams), by_transfer])
-        wait = np.concatenate([records(s.waits, PER_WAIT) for s in self.streams])
-        ids, compact = np.unique(np.concatenate([wait[:, 0], update[:, 0]]), return_inverse=True)
-        fans = np.zeros(len(rows), np.int64)
-        fans[dma >= 0] = fan
+        fans = np.zeros(len(step), np.int64)
+        fans[triggers] = fan
+        # column by column: a large program has millions of transfers
+        shares = np.concatenate([*self.blocks, np.zeros((0, len(SHARE)), np.int64)])
+        place = spread((np.cumsum(sizes) - sizes)[dmas[:, 2]], fan)
+        columns = {name: shares[place, k] for k, name in enumerate(SHARE)}
+        by_dma, place, count_by_transfer = self.transfer_updates(dma[triggers], fan)
+        raised = [records(s.updates, PER_UPDATE) for s in self.streams]
+        update = (np.concatenate([joined(raised, k), by_dma[place, k]]) for k in range(PER_UPDATE))
+        semaphore, *others = update
+        columns |= dict(zip(("update_op", "update_value", "update_when", "update_delay"), others, strict=True))
+        wait = [records(s.waits, PER_WAIT) for s in self.streams]
+        waited = joined(wait, 0)
+        present = np.zeros(HARDWARE_SEMAPHORES + len(self.hidden_names), np.bool_)
+        present[waited] = present[semaphore] = True
+        number = np.cumsum(present) - 1  # of each semaphore among those that are used
         wait_row, start_row, finish_row = shown_rows(steps, step, role, updates)
         ticks, reader = self.chip.chip.ticks, self.chip
-        columns = dict(zip(SHARE, np.ascontiguousarray(share.T), strict=True))
         return Table(
             stream_names=(*(e.label for e in Engine), *(f"{e.label} engine" for e in COMPUTE), DGE),
             stream_start=ints([*(ticks(reader(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine), *(0,) * (len(COMPUTE) + 1)]),
@@ -350,17 +359,16 @@ class _Lowering:
             # replayed streams never come near). Weight loads do end before the product that runs ahead of them.
             stream_ordered=ints([*(0,) * len(Engine), *(int(e is not Engine.TENSOR) for e in COMPUTE), 0]),
             step=np.concatenate([step, np.repeat(dmas[:, 0], fan)]),
-            role=np.concatenate([role, np.full(len(share), int(Role.TRANSFER), np.int64)]),
-            cost=cost.copy(),
-            rule=rule.copy(),
-            work=work.copy(),
+            role=np.concatenate([role, np.full(int(fan.sum()), int(Role.TRANSFER), np.int64)]),
+            cost=cost,
+            rule=rule,
+            work=work,
             fan_ptr=pointer(fans),
             wait_ptr=pointer(waits),
-            wait_semaphore=compact[: len(wait)],
-            wait_value=wait[:, 1].copy(),
+            wait_semaphore=number[waited],
+            wait_value=joined(wait, 1),
             update_ptr=pointer(np.concatenate([updates, count_by_transfer])),
-            update_semaphore=compact[len(wait) :],
-            **dict(zip(("update_op", "update_value", "update_when", "update_delay"), np.ascontiguousarray(update[:, 1:].T), strict=True)),
+            update_semaphore=number[semaphore],
             cost_issue=np.array([c.issue for c in self.costs], np.int64).reshape(-1, STATES),
             cost_latency=np.array([c.latency for c in self.costs], np.int64).reshape(-1, STATES),
             cost_load=np.array([c.load for c in self.costs], np.int64).reshape(-1, STATES),
@@ -369,8 +377,8 @@ class _Lowering:
             **columns,
             servers=reader("dma.engines"),
             rings=max(1, len(self.rings)),
-            semaphores=len(ids),
-            semaphore_names=tuple(self.semaphore_name(s) for s in ids.tolist()),
+            semaphores=int(present.sum()),
+            semaphore_names=tuple(self.semaphore_name(s) for s in np.flatnonzero(present).tolist()),
             follow_window=ticks(reader("dma.follow_window_ns")),
             recent=ticks(reader("dma.recent_load_ns")),
             throttle=tensor.throttle(reader, self.options.gate_phase_ns),
@@ -380,9 +388,12 @@ class _Lowering:
             finish_row=finish_row,
         )
 
-    def transfer_updates(self, order: Ints, fan: Ints) -> tuple[Ints, Ints]:
-        """The updates of all transfers, and how many each has: its DMA's signals, then what a store behind it waits for."""
-        signals, counts = records(self.signals, PER_SIGNAL), np.array(self.signal_counts, np.int64)
+    def transfer_updates(self, order: Ints, fan: Ints) -> tuple[Ints, Ints, Ints]:
+        """The updates of every DMA, their index for those of every transfer, and how many each transfer has.
+
+        First its DMA's signals, then what a store behind it waits for.
+        """
+        signals, counts = records(self.signals, PER_SIGNAL), records(self.signal_counts, 1)[:, 0]
         done, delay = records(self.dmas, PER_DMA)[:, 3:].T
         both = counts + (done >= 0)
         at = pointer(both)
@@ -393,7 +404,7 @@ class _Lowering:
         last = at[1:][done >= 0] - 1
         every[last, 0], every[last, 4] = done[done >= 0], delay[done >= 0]
         per_transfer = np.repeat(both[order], fan)
-        return every[spread(np.repeat(at[:-1][order], fan), per_transfer)], per_transfer
+        return every, spread(np.repeat(at[:-1][order], fan), per_transfer), per_transfer
 
     def semaphore_name(self, semaphore: int) -> str:
         if semaphore >= HARDWARE_SEMAPHORES:
@@ -435,8 +446,13 @@ def shown_rows(steps: int, step: Ints, role: Ints, updates: Ints) -> tuple[Ints,
 
 
 def records(flat: array[int], size: int) -> Ints:
-    """A flat array as rows of `size` integers."""
-    return np.array(flat, np.int64).reshape(-1, size)
+    """A flat array as rows of `size` integers; no copy, so the array may not grow any more."""
+    return np.frombuffer(flat, np.int64).reshape(-1, size) if flat else np.zeros((0, size), np.int64)
+
+
+def joined(parts: Sequence[Ints], column: int) -> Ints:
+    """One column of several lists of records."""
+    return np.concatenate([p[:, column] for p in parts])
 
 
 def spread(starts: Ints, counts: Ints) -> Ints:
