@@ -35,18 +35,20 @@ def expand(program: Program, chip: Reader) -> Expanded:
     target = _Target(program, chip)
     body: list[Step] = []
     sums = _Sums()
-    known: dict[tuple[Instruction, Engine | None], tuple[Engine, tuple[Instruction, ...]]] = {}
+    # The program's own calls by identity, for 0.0 and -0.0 are equal.
+    known: dict[tuple[int, Engine | None], tuple[Engine, tuple[Instruction, ...]]] = {}
     for index, step in enumerate(program.steps):
         try:
             call = sums.decide(step.instruction, index)
-            key = (call, step.engine if step.chosen else None)
+            key = (id(call), step.engine if step.chosen else None)
             if (found := known.get(key)) is None:
                 engine = step.engine if step.chosen else call.default_engine(target)
                 found = engine, tuple(call.expand(target, engine))
                 for machine in found[1]:
                     if machine is not call:
                         machine.check()
-                if all(v.memory is not Memory.HBM for _, v, _ in call.views):  # other slices each time, as a rule
+                # slices of HBM are others each time, as a rule
+                if call is step.instruction and all(v.memory is not Memory.HBM for _, v, _ in call.views):
                     known[key] = found
         except NcSimError as e:
             where = f"{step.line} {step.engine.name.lower()} {step.instruction.mnemonic}".strip()

@@ -234,26 +234,26 @@ class Program:
         self.steps.append(Step(instruction, shown, waits, updates, line, len(self.steps), queue is not None))
         self._positions[shown] += 1
 
-    def _checked(self, cls: type[Instruction], operands: tuple[Any, ...], fields: dict[str, Any], place: _Where) -> Instruction:
+    def _checked(self, cls: type[Instruction], operands: tuple[Any, ...], fields: dict[str, Any], where: _Where) -> Instruction:
         """The instruction of a call, after every check of it."""
-        names, where = list(fields_of(cls)), str(place)
-        fields.update(_positional(where, names, operands, fields))
+        names = fields_of(cls)
+        if operands:
+            fields.update(_positional(str(where), list(names), operands, fields))
         for given, only in cls.only.items():
             if given in fields and getattr(value := fields.pop(given), "name", value) != only:
-                raise Unimplemented(where, f"{given}={value!r}", f"only {only!r} is modelled so far", cls.source)
+                raise Unimplemented(str(where), f"{given}={value!r}", f"only {only!r} is modelled so far", cls.source)
         for given in fields:
             if given not in names:
                 near = difflib.get_close_matches(given, [*names, "engine", "wait", "update"], 1)
                 raise ProgramError(
-                    where,
+                    str(where),
                     f"unknown keyword {given!r}",
                     f"one of {', '.join(names)}" + (f"; did you mean {near[0]!r}?" if near else ""),
                     cls.source,
                 )
-        required = [a.name for a in attrs.fields(cls) if a.default is attrs.NOTHING]
-        for name in required:
+        for name in _required(cls):
             if name not in fields:
-                raise ProgramError(where, f"no {name}", f"{', '.join(required)} are required", cls.source)
+                raise ProgramError(str(where), f"no {name}", f"{', '.join(_required(cls))} are required", cls.source)
         try:
             instruction = cls(**fields)
             instruction.check()
@@ -264,7 +264,8 @@ class Program:
                     self.check_view(view)
                     self._views.add(view)
         except NcSimError as e:
-            prefix = where.removesuffix(cls.mnemonic).rstrip() if e.where.startswith(cls.mnemonic) else where
+            place = str(where)
+            prefix = place.removesuffix(cls.mnemonic).rstrip() if e.where.startswith(cls.mnemonic) else place
             raise e.at(prefix) from None
         return instruction
 
@@ -329,6 +330,16 @@ class _Where:
 
     def __str__(self) -> str:
         return f"{self.line} {self.queue.name.lower()}[{self.position}] {self.cls.mnemonic}".strip()
+
+
+_REQUIRED: dict[type[Instruction], tuple[str, ...]] = {}
+
+
+def _required(cls: type[Instruction]) -> tuple[str, ...]:
+    """Fields that a call has to give."""
+    if cls not in _REQUIRED:
+        _REQUIRED[cls] = tuple(a.name for a in attrs.fields(cls) if a.default is attrs.NOTHING)
+    return _REQUIRED[cls]
 
 
 PLAIN = frozenset((View, str, bool, int, type(None)))  # equal values of one of these types mean the same
