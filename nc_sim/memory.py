@@ -70,6 +70,30 @@ class Memories:
         """Round values to the view's type and store them."""
         self.array(view)[...] = cast(values.reshape(view.shape), view.dtype, e4m3_max=self.e4m3_max)
 
+    def read_part(self, view: View, first: int, last: int) -> np.ndarray:
+        """A copy of the view's elements `first` to `last`, counted in order."""
+        array = self.array(view)
+        rows = _rows(array, first, last)
+        return array.flat[first:last] if rows is None else array[rows].reshape(-1).copy()
+
+    def write_part(self, view: View, first: int, values: np.ndarray) -> None:
+        """Round values to the view's type, by way of float32 or float64 from another, and store them from element `first` on."""
+        array = self.array(view)
+        if array.dtype != values.dtype:
+            values = values.astype(np.float64 if array.dtype.itemsize > 2 else np.float32)
+        values = cast(values, view.dtype, e4m3_max=self.e4m3_max)
+        rows = _rows(array, first, first + len(values))
+        if rows is None:
+            array.flat[first : first + len(values)] = values
+        else:
+            array[rows] = values.reshape(array[rows].shape)
+
     def tensor(self, t: Tensor) -> np.ndarray:
         """A copy of a whole HBM tensor, in its own element type."""
         return self.hbm[t.name].view(storage(t.dtype, self.e4m3_max)).reshape(t.shape).copy()
+
+
+def _rows(array: np.ndarray, first: int, last: int) -> slice | None:
+    """The elements as whole rows of the first dimension, if they are: numpy copies those much faster than single ones."""
+    size = array.size // array.shape[0] if array.ndim else 1
+    return slice(first // size, last // size) if array.ndim and first % size == 0 == last % size else None

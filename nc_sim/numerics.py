@@ -30,7 +30,7 @@ class Numerics(Probe):
         self.step, self.role = table.step.tolist(), table.role.tolist()
         self.state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
         self.pending: dict[int, list[tuple[View, np.ndarray, bool]]] = {}
-        self.moving: dict[int, tuple[View, slice | None, np.ndarray]] = {}
+        self.moving: dict[int, tuple[View, int, np.ndarray]] = {}  # where to, from which element on, what
 
     def started(self, row: int, tick: int) -> None:
         role = self.role[row]
@@ -44,12 +44,7 @@ class Numerics(Probe):
         if (results := self.pending.pop(row, None)) is not None:
             write(results, self.memories)
         elif (share := self.moving.pop(row, None)) is not None:
-            view, part, values = share
-            if part is None:
-                self.memories.write(view, values)
-            else:
-                flat = self.memories.read(view).reshape(-1)
-                self.memories.write(view, _spliced(flat, part, values))
+            self.memories.write_part(*share)
 
     def read_share(self, row: int) -> None:
         """What one DMA engine moves: its partitions of the SBUF side, or its rows between two HBM tensors."""
@@ -58,14 +53,13 @@ class Numerics(Probe):
         t = row - self.table.rows
         server = int(self.table.server[t])
         if server < 0:
-            self.moving[row] = (dma.dst, None, self.memories.read(dma.src).reshape(dma.dst.shape))
+            self.moving[row] = (dma.dst, 0, self.memories.read_part(dma.src, 0, dma.src.size))
             return
         if not self.table.packets[t]:
             return
         side = dma.dst if dma.dst.memory is Memory.SBUF else dma.src if dma.src.memory is Memory.SBUF else None
         first, last = self.elements(row, dma) if side is None or not self.served else self.partitions(server, side)
-        source = self.memories.read(dma.src).reshape(-1)[first:last]
-        self.moving[row] = (dma.dst, slice(first, last), source)
+        self.moving[row] = (dma.dst, first, self.memories.read_part(dma.src, first, last))
 
     def partitions(self, server: int, side: View) -> tuple[int, int]:
         """The elements, in order, of the partitions a DMA engine serves."""
@@ -81,15 +75,6 @@ class Numerics(Probe):
         total, size = int(counts.sum()), dma.dst.size
         before = int(counts[: t - first].sum())
         return before * size // total, (before + int(counts[t - first])) * size // total
-
-
-def _spliced(flat: np.ndarray, part: slice, values: np.ndarray) -> np.ndarray:
-    if flat.dtype != values.dtype:
-        out = flat.astype(np.float64) if flat.dtype.itemsize > 2 else flat.astype(np.float32)
-        out[part] = values
-        return out
-    flat[part] = values
-    return flat
 
 
 def execute(step: Step, memories: Memories, state: dict[str, Any]) -> list[tuple[View, np.ndarray, bool]]:
