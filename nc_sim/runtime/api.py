@@ -94,10 +94,10 @@ class Runtime:
         done = self.env.all_of(threads)
         try:
             self.env.run(until=done)
-        except RuntimeError:
+        except RuntimeError as e:
+            if not isinstance(e.__context__, simpy.core.EmptySchedule):
+                raise  # of a thread, or of what it started
             stuck = [first + k for k, t in enumerate(threads) if t.is_alive]
-            if done.triggered or not stuck or self.env.peek() != math.inf:
-                raise  # their own
             where = f"Runtime.run at {self.now} ns"
             found = f"host threads {', '.join(map(str, stuck))} wait, and nothing is in flight"
             raise ProgramError(where, found, "events that fire, such as the completion of a request") from None

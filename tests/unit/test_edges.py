@@ -270,6 +270,22 @@ def test_an_error_of_a_host_thread_is_its_own() -> None:
         rt.run(fails)
 
 
+def test_an_error_of_what_a_host_thread_started_is_its_own() -> None:
+    rt = started()
+    x = made(rt, 16)
+
+    def fails() -> Step:
+        yield rt.spend(5)
+        raise RuntimeError("mine")
+
+    def waits(thread: int) -> Step:
+        rt.env.process(fails())
+        return (yield from rt.nrt_tensor_check_output_completion(x, -1, 1))
+
+    with pytest.raises(RuntimeError, match="mine"):
+        rt.run(waits)
+
+
 def test_rows_of_different_lengths_are_bad_input() -> None:
     with pytest.raises(NrtError, match="input x") as e:
         Function.load(Runtime(), copy())(inputs={"x": [[1, 2], [3]]})  # type: ignore[dict-item]
