@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import re
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import __version__, chip, workloads
+from .files import require_place
 from .isa.errors import NcSimError, ProgramError
 from .mechanisms import MECHANISMS
 from .program import Program
@@ -42,6 +44,9 @@ class _Group(click.Group):
             ctx.exit(1)
         except OSError as e:
             click.secho(f"error: {e.filename or 'output'}: {e.strerror}", fg="red", err=True)
+            ctx.exit(1)
+        except MemoryError:
+            click.secho("error: memory: this machine has not enough of it; smaller sizes, or a larger machine", fg="red", err=True)
             ctx.exit(1)
 
 
@@ -274,13 +279,18 @@ def study(
             raise ProgramError(option, "study rmsnorm", "study transformer")
     if sweep and block:
         raise ProgramError("--sweep", "study transformer", "study rmsnorm")
+    if sweep and shape is not None:
+        raise ProgramError("--shape", "--sweep beside it", "one of them, as a sweep has shapes of its own")
     if sweep and out is not None:
         raise ProgramError("--out", "--sweep beside it", "one shape, as a sweep keeps no traces")
     if picture is not None and not (sweep or block):
         raise ProgramError("--picture", "one shape", "--sweep")
-    rows, cols = _shape(shape or ("128,256" if block else "4,512"))
+    rows, cols = _shape(("128,256" if block else "4,512") if shape is None else shape)
     if picture is not None:
         pictures.require(picture)
+        require_place(picture)
+    if out is not None:
+        require_place(out / "trace")
     if sweep:
         points = rmsnorm.sweep(**options)
         if picture is not None:
@@ -308,8 +318,8 @@ def study(
 
 def _shape(given: str) -> tuple[int, int]:
     sizes = given.split(",")
-    if len(sizes) != 2 or not all(s.strip().isdigit() and int(s) > 0 for s in sizes):
-        raise ProgramError("--shape", f"{given!r}", "ROWS,COLS, each at least 1")
+    if len(sizes) != 2 or not all(re.fullmatch(r"\s*0*[1-9][0-9]{0,11}\s*", s) for s in sizes):  # int() would take any script's digits
+        raise ProgramError("--shape", f"{given!r:.80}", "ROWS,COLS, each at least 1 and of at most twelve digits")
     return int(sizes[0]), int(sizes[1])
 
 

@@ -121,7 +121,9 @@ def load(chip: str | Path | Chip, what_if: Mapping[str, Any] | None = None) -> C
         text = (_folder() / f"{text_name}.toml").read_text()
     elif text_name.endswith(".toml"):
         try:
-            text = Path(text_name).read_text()
+            if (path := Path(text_name)).exists() and not path.is_file() and not path.is_dir():  # a device may have no end
+                raise ChipError(text_name, "cannot be read: not a file", "a chip file")
+            text = path.read_text()
         except (OSError, ValueError) as e:  # ValueError: not UTF-8, or a NUL in the name
             raise ChipError(text_name, f"cannot be read: {getattr(e, 'strerror', None) or 'not text'}", "a chip file") from None
     else:
@@ -133,13 +135,17 @@ def parse(text: str, where: str) -> Chip:
     """A chip from the text of its file; every key of the schema must be there, and no other."""
     try:
         data = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as e:
-        raise ChipError(where, f"not TOML: {e}", "a chip file") from None
+    except (ValueError, ArithmeticError, RecursionError) as e:  # beside what is not TOML: numbers and nesting without end
+        raise ChipError(where, f"not TOML: {e or type(e).__name__}", "a chip file") from None
     for key in ("name", "core", "sources"):
         if key not in data:
             raise ChipError(where, f"no {key!r}", "name, core and [sources]")
-    sources = data.pop("sources")
-    name, core = str(data.pop("name")), str(data.pop("core"))
+    sources, name, core = data.pop("sources"), data.pop("name"), data.pop("core")
+    if not isinstance(sources, dict) or not all(isinstance(s, str) for s in sources.values()):
+        raise ChipError(f"{where}: sources", f"{sources!r:.80}", "a table of texts by code")
+    for key, text_of in (("name", name), ("core", core)):
+        if not isinstance(text_of, str) or not text_of.strip() or not text_of.isprintable():
+            raise ChipError(f"{where}: {key}", f"{text_of!r:.80}", "one line of text")
     numbers: dict[str, Number] = {}
     for key, raw in _flatten(data):
         numbers[key] = _number(f"{where}: {key}", _entry(where, key), raw, sources)
@@ -165,9 +171,12 @@ def _entry(where: str, key: str) -> Entry:
     return SCHEMA[key]
 
 
+DEEPEST = 8  # tables in tables, which is more than the schema has
+
+
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in data.items():
-        if isinstance(value, Mapping) and "status" not in value:
+        if isinstance(value, Mapping) and "status" not in value and prefix.count(".") < DEEPEST:
             yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -8,6 +8,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .isa.errors import ProgramError
+
+PLACE = "a place in a folder that can be made and written to"
+
+
+def require_place(path: str | Path) -> None:
+    """Before long work: ProgramError where a file of this name could not be written. Nothing is made."""
+    path = Path(path)
+    require_name(path)
+    try:
+        if path.is_dir():
+            raise ProgramError(str(path), "cannot be written: a folder", PLACE)
+        folder = path.parent
+        while not os.path.lexists(folder):  # a link to nowhere is no folder that can be made
+            folder = folder.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            what = "not writable" if folder.is_dir() else "not a folder"
+            raise ProgramError(str(path), f"cannot be written: {folder} is {what}", PLACE)
+    except OSError as e:
+        raise ProgramError(str(path), f"cannot be written: {e.strerror}", PLACE) from None
+
+
+def require_name(path: Path) -> None:
+    """ProgramError for a path that names no file, such as an empty one."""
+    if not path.name or "\0" in str(path):
+        raise ProgramError(f"{str(path)!r}", "no name of a file", "the path of a file")
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:

@@ -38,12 +38,22 @@ class Runtime:
         visible_cores: Sequence[int] | None = None, lnc: int = 1, queue_depth: int = 64, exec_timeout_ns: int = 30_000_000_000,
         values: bool = True, precache_node_info: bool = True, trace: Recorder | None = None,
     ) -> None:  # fmt: skip
+        counts = (("cores", cores), ("queue_depth", queue_depth), ("exec_timeout_ns", exec_timeout_ns))
+        for name, value in counts:
+            if type(value) is not int or value < 1:
+                raise ProgramError("Runtime", f"{name}={value!r:.80}", "a whole number of at least 1")
         self.profile, self.chip = host.load(profile), chips.load(chip)
         self.env = simpy.Environment()
         visible = list(range(cores) if visible_cores is None else visible_cores)
-        if not visible or visible[0] < 0 or visible[-1] >= cores or visible != list(range(visible[0], visible[0] + len(visible))):
+        if (
+            not visible
+            or not all(type(v) is int for v in visible)
+            or visible[0] < 0
+            or visible[-1] >= cores
+            or visible != list(range(visible[0], visible[0] + len(visible)))
+        ):
             raise ProgramError("Runtime", f"visible_cores={visible}", f"consecutive numbers of the instance's {cores} cores")
-        if lnc not in (1, 2):
+        if type(lnc) is not int or lnc not in (1, 2):
             raise ProgramError("Runtime", f"lnc={lnc}", "1 or 2 physical cores in a logical one")
         self.lnc, self.precache_node_info = lnc, precache_node_info
         self.total_cores, self.first_core, cores = cores, visible[0], len(visible)
@@ -75,10 +85,22 @@ class Runtime:
         return self.env.process(body(number))
 
     def run(self, *bodies: Callable[[int], Step]) -> list[Any]:
-        """Start host threads together and run until all end; their return values."""
+        """Start host threads together and run until all end; their return values. What is then in flight goes on in the next run.
+
+        ProgramError if threads wait for what nothing that is left will bring about.
+        """
+        first = self.threads
         threads = [self.thread(b) for b in bodies]
         done = self.env.all_of(threads)
-        self.env.run(until=done)
+        try:
+            self.env.run(until=done)
+        except RuntimeError as e:
+            if not isinstance(e.__context__, simpy.core.EmptySchedule):
+                raise  # of a thread, or of what it started
+            stuck = [first + k for k, t in enumerate(threads) if t.is_alive]
+            where = f"Runtime.run at {self.now} ns"
+            found = f"host threads {', '.join(map(str, stuck))} wait, and nothing is in flight"
+            raise ProgramError(where, found, "events that fire, such as the completion of a request") from None
         return [t.value for t in threads]
 
     def usable(self) -> NrtStatus:

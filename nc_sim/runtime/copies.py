@@ -18,7 +18,9 @@ def copy_ns(rt: Runtime, size: int) -> int:
 
 
 def bytes_of(array: np.ndarray) -> np.ndarray:
-    """The array's own memory as bytes."""
+    """The array's own memory as bytes. ValueError for what is no contiguous array."""
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"a host buffer must be a numpy array, not {type(array).__name__}")
     if not array.flags.c_contiguous:
         raise ValueError("a host buffer must be contiguous")
     view: np.ndarray = array.reshape(-1).view(np.uint8)

@@ -47,7 +47,7 @@ class Framework:
 
     def __init__(self, rt: Runtime, core: int = 0, in_flight: int = 1, thread: int = 0) -> None:
         self.rt, self.core, self.in_flight, self.thread = rt, core, in_flight, thread
-        self.cache: dict[str, Model] = {}
+        self.cache: dict[tuple[Any, ...], Model] = {}
         self.dispatches: list[Dispatch] = []
         self.pending: deque[tuple[Dispatch, int, Ret, int]] = deque()
         self.stream_end = 0
@@ -81,9 +81,10 @@ class Framework:
         began = rt.now
         yield rt.spend(rt.profile.framework_ns)
         key = self.key(name, inputs)
-        if key not in self.cache:
-            self.cache[key] = _ok("load", *rt.nrt_load(build(), self.core))
-        model = self.cache[key]
+        program = key, out.shape, out.dtype, scalar is not None  # one operator may have results of two types
+        if program not in self.cache:
+            self.cache[program] = _ok("load", *rt.nrt_load(build(), self.core))
+        model = self.cache[program]
         tensors = [a.tensor for a in inputs]
         if scalar is not None:
             holder = self.array((1, 1), "float32")

@@ -15,6 +15,8 @@ STATUSES = ("measured", "documented", "derived", "fitted", "assumed")
 FORM = "{ value = ..., status = ..., source = ... }"
 
 
+MOST = 10**12  # 1,000 s in ns: many steps of it stay inside the 64 bits of a trace
+MOST_EVENTS = 10_000  # a core's ring holds 1,000,000
 EVENTS = "events_per_dispatch"
 COUNTED = ("dmem_buf_copyin", "nrt_dma_mem_alloc")  # events whose number is known and nothing else
 
@@ -62,10 +64,12 @@ def load(profile: str | Path | HostProfile) -> HostProfile:
     if not name.endswith(".toml"):
         raise ChipError("host profile", f"{name!r}", f"one of {', '.join(names())}, or the path of a .toml file")
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        if (path := Path(name)).exists() and not path.is_file() and not path.is_dir():  # a device or a pipe may have no end
+            raise ChipError(name, "cannot be read: not a file", "a host profile")
+        text = path.read_text(encoding="utf-8")
     except OSError as e:
         raise ChipError(name, f"cannot be read: {e.strerror}", "a host profile") from None
-    except UnicodeDecodeError:
+    except ValueError:  # or a NUL in the name
         raise ChipError(name, "not UTF-8 text", "a host profile") from None
     return parse(text, name)
 
@@ -74,11 +78,13 @@ def parse(text: str, where: str) -> HostProfile:
     """A host profile from the text of its file: every number, with status and source, and no other."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
+    except (ValueError, RecursionError) as e:  # ValueError: not TOML, or a number of thousands of digits
         raise ChipError(where, f"not TOML: {e}", "a host profile") from None
     name = data.pop("name", None)
     if not isinstance(name, str):
         raise ChipError(where, "no name", "name = ...")
+    if not name.strip() or not name.isprintable():
+        raise ChipError(f"{where}: name", f"{name!r:.80}", "one line of text")
     counts = data.pop(EVENTS, {})
     for key in data:
         if key not in NUMBERS:
@@ -91,19 +97,21 @@ def parse(text: str, where: str) -> HostProfile:
         provenance[key] = (known[0], known[1])
     if not isinstance(counts, dict) or not set(counts) <= set(COUNTED):
         raise ChipError(f"{where}: {EVENTS}", f"{counts!r:.80}", f"a table of {', '.join(COUNTED)}")
-    events = {name: Count(*_number(counts[name], f"{where}: {EVENTS}.{name}")) for name in COUNTED if name in counts}
+    events = {name: Count(*_number(counts[name], f"{where}: {EVENTS}.{name}", MOST_EVENTS)) for name in COUNTED if name in counts}
     if values["copy_bytes_per_us"] == 0:
         raise ChipError(f"{where}: copy_bytes_per_us", "0", "at least 1")
     return HostProfile(name=name, events=events, provenance=provenance, **values)
 
 
-def _number(raw: object, where: str) -> tuple[int, str, str]:
+def _number(raw: object, where: str, most: int = MOST) -> tuple[int, str, str]:
     """Value, status and source of one number."""
     if not isinstance(raw, dict) or set(raw) != {"value", "status", "source"}:
-        raise ChipError(where, f"{raw!r}", FORM)
+        raise ChipError(where, f"{raw!r:.80}", FORM)
     value, status, source = raw["value"], raw["status"], raw["source"]
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ChipError(where, f"{value!r}", "a whole number of at least 0")
+        raise ChipError(where, f"{value!r:.80}", "a whole number of at least 0")
+    if value > most:
+        raise ChipError(where, f"{value!r:.80}", f"at most {most}")
     if status not in STATUSES:
         raise ChipError(where, f"status {status!r}", f"one of {', '.join(STATUSES)}")
     if not isinstance(source, str) or not source.strip():

@@ -38,12 +38,12 @@ class Neff:
     @property
     def inputs(self) -> dict[str, Tensor]:
         """Input tensors by name."""
-        return {t.name: t for t in self.program.tensors.values() if t.kind == "input"}
+        return {t.name: t for t in self.compiled.tensors.values() if t.kind == "input"}
 
     @property
     def outputs(self) -> dict[str, Tensor]:
         """Output tensors by name."""
-        return {t.name: t for t in self.program.tensors.values() if t.kind == "output"}
+        return {t.name: t for t in self.compiled.tensors.values() if t.kind == "output"}
 
 
 @attrs.define(eq=False)

@@ -143,7 +143,10 @@ class Model:
             raise NrtError(f"{self.name}, inputs {sorted(inputs)}", NrtStatus.EXEC_BAD_INPUT, f"exactly {sorted(needed)}")
         out = {}
         for name, tensor in needed.items():
-            array = np.asarray(inputs[name])
+            try:
+                array = np.asarray(inputs[name])
+            except ValueError as e:  # rows of different lengths
+                raise NrtError(f"{self.name}, input {name}", NrtStatus.EXEC_BAD_INPUT, f"an array of shape {list(tensor.shape)}") from e
             if array.shape != tensor.shape:
                 where = f"{self.name}, input {name} of shape {list(array.shape)}"
                 raise NrtError(where, NrtStatus.EXEC_BAD_INPUT, f"shape {list(tensor.shape)}")

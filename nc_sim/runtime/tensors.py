@@ -20,7 +20,10 @@ Copy = tuple[Any, int, Any, int, int]  # source, offset, destination, offset, by
 
 
 def nrt_tensor_allocate(rt: Runtime, placement: str, vnc: int, size: int, name: str = "") -> tuple[NrtStatus, DeviceTensor | None]:
-    """A buffer on a core ("device") or on the host; RESOURCE when the core's HBM has no room."""
+    """A buffer on a core ("device") or on the host; RESOURCE when the core's HBM has no room.
+
+    FAIL_HOST_MEM_ALLOC when the machine that simulates has no room for its bytes.
+    """
     if (bad := rt.usable()) is not NrtStatus.SUCCESS:
         return bad, None
     if placement not in ("device", "host") or size < 1 or (placement == "device" and not 0 <= vnc < rt.cores):
@@ -28,9 +31,13 @@ def nrt_tensor_allocate(rt: Runtime, placement: str, vnc: int, size: int, name: 
     core = vnc if placement == "device" else -1
     if core >= 0 and rt.hbm_used[core] + size > rt.hbm_bytes:
         return NrtStatus.RESOURCE, None
+    try:
+        data = np.zeros(size, np.uint8)
+    except (MemoryError, ValueError):  # ValueError: more than numpy can name
+        return NrtStatus.FAIL_HOST_MEM_ALLOC, None
     if core >= 0:
         rt.hbm_used[core] += size
-    return NrtStatus.SUCCESS, _made(rt, name, Storage(core, size), np.zeros(size, np.uint8))
+    return NrtStatus.SUCCESS, _made(rt, name, Storage(core, size), data)
 
 
 def nrt_tensor_allocate_empty(rt: Runtime, name: str = "") -> tuple[NrtStatus, DeviceTensor | None]:
@@ -261,6 +268,8 @@ def _copy_status(rt: Runtime, src: Any, at: int, dst: Any, to: int, size: int) -
         return NrtStatus.INVALID_HANDLE
     ends = ((src, at), (dst, to))
     if size < 1 or any(o < 0 or o + size > (x.size if isinstance(x, DeviceTensor) else x.nbytes) for x, o in ends):
+        return NrtStatus.INVALID
+    if isinstance(dst, np.ndarray) and not dst.flags.writeable:
         return NrtStatus.INVALID
     if len({t.core for t in tensors if t.core >= 0}) > 1:
         return NrtStatus.INVALID  # device to device asks for one core

@@ -214,6 +214,8 @@ def _compute(rt: Runtime, model: Model, request: Request) -> tuple[NrtStatus, di
     memories = Memories(compiled.tensors, compiled.addresses, rt.chip.reader(), {})
     for name, tensor in request.inputs.items():
         memories.hbm[name] = tensor.data.copy()
+    for name, tensor in request.outputs.items():
+        memories.hbm[name] = tensor.data.copy()  # what the program does not write stays
     interpret(compiled.steps, memories)
     status = NrtStatus.SUCCESS
     for name in request.outputs:

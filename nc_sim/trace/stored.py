@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from ..files import replacing
+from ..files import PLACE, replacing, require_name
 from ..isa.errors import ProgramError
 
 LIMIT = 1 << 48  # of ticks, bytes and counts: sums and products of a few stay inside int64
@@ -29,12 +29,13 @@ Ints = npt.NDArray[np.int64]
 @contextmanager
 def whole(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes its name when all is written, and leaves nothing behind where that fails."""
+    require_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("wb") as file:
             yield file
     except OSError as e:
-        raise ProgramError(str(path), f"cannot be written: {e.strerror}", "a place in a folder that can be made and written to") from None
+        raise ProgramError(str(path), f"cannot be written: {e.strerror}", PLACE) from None
 
 
 def packed(value: Any) -> bytes:

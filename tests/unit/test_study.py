@@ -121,7 +121,7 @@ def test_fusion_stops_mattering_only_in_device_time_as_tensors_grow() -> None:
 def test_a_shape_that_is_not_two_sizes_is_refused(shape: str) -> None:
     done = CliRunner().invoke(main, ["study", "rmsnorm", "--shape", shape])
     assert done.exit_code == 1
-    assert done.output == f"error: --shape: {shape!r}; ROWS,COLS, each at least 1\n"
+    assert done.output == f"error: --shape: {shape!r}; ROWS,COLS, each at least 1 and of at most twelve digits\n"
 
 
 def test_values_that_differ_from_numpy_end_the_study(monkeypatch: pytest.MonkeyPatch) -> None:

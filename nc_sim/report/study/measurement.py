@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from ...chip import Chip
 from ...isa import Engine
 from ...isa.errors import ProgramError
 from ...runtime import Runtime
@@ -105,6 +106,13 @@ def operator_tables(variants: Mapping[str, Mapping[str, Any]], titles: Mapping[s
         ]
         lines += ["", titles[name], *table(("Name", "# Calls", "Self CPU us", "Self NEURON us", "% NEURON"), rows, indent="  ")]
     return lines
+
+
+def require_room(where: str, chip: Chip, needed: int) -> None:
+    """Before long work: ProgramError unless so many bytes fit into the HBM of a core."""
+    room: int = chip.reader()("memory.hbm_bytes")
+    if needed > room:
+        raise ProgramError(where, f"tensors of at least {needed} bytes", f"at most {room}, the HBM of a core of {chip.name}")
 
 
 def require_close(where: str, got: np.ndarray, wanted: np.ndarray, tolerance: float, floor: float) -> None:

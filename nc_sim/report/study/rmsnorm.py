@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ... import chip as chips
 from ...chip import Chip
 from ...runtime import HostProfile, Runtime
 from ...runtime.api import Step
 from ...runtime.framework import Array, Framework
 from ...workloads import aten, rmsnorm
 from ..text import table
-from .measurement import Study, measure, operator_tables, require_close
+from .measurement import Study, measure, operator_tables, require_close, require_room
 
 # Self NEURON, us, on trn2: huggingface.co/blog/amazon/profiling-torchneuron-part-1, RMSNorm on [4, 512] bf16
 PUBLISHED = {
@@ -30,6 +31,7 @@ TITLES = {
     "rms_norm": "torch.rms_norm: one fused kernel",
     "compiled": "torch.compile: one compiled graph",
 }
+ITEM = 2  # bytes of a bf16
 TOLERANCE = {"naive": 2.0**-5, "rms_norm": rmsnorm.TOLERANCE, "compiled": rmsnorm.TOLERANCE}  # six roundings to bf16, or one
 
 
@@ -41,6 +43,8 @@ def rmsnorm_study(
 
     Every variant's values are checked against numpy. `in_flight` is how many dispatches may be outstanding.
     """
+    chip = chips.load(chip)
+    require_room(f"study rmsnorm [{rows}, {cols}]", chip, ITEM * (2 * rows * cols + cols))  # x, the result and the weight
     rng = np.random.default_rng(seed)
     x, w = rng.standard_normal((rows, cols)), rng.standard_normal((1, cols))
     variants, runtimes = {}, {}

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from ... import chip as chips
 from ...chip import Chip
 from ...isa.errors import ProgramError
 from ...runtime import HostProfile, Runtime
@@ -19,8 +20,8 @@ from ...runtime.events import FRAMEWORK
 from ...runtime.framework import Array, Framework
 from ...workloads import aten, rmsnorm, transformer
 from ..text import table
-from .measurement import PREDICTED, Study, measure, operator_tables
-from .rmsnorm import naive
+from .measurement import PREDICTED, Study, measure, operator_tables, require_room
+from .rmsnorm import ITEM, naive
 
 DTYPE = "bfloat16"
 # One forward of ESM-2 650M on trn2, two physical cores to a dispatch, eager and compiled
@@ -85,6 +86,10 @@ def transformer_study(
     """
     sizes = Sizes(s, d, heads, ff, layers)
     transformer.shapes(d, heads, ff)
+    chip = chips.load(chip)
+    # weights of every layer; x and the result; the scores, which the eager variant keeps in HBM
+    elements = layers * (4 * d * d + 3 * d * ff + 2 * d) + 2 * s * d + heads * s * s
+    require_room(f"study transformer [{s}, {d}], heads {heads}, MLP {ff}, layers {layers}", chip, ITEM * elements)
     given = transformer.inputs(transformer.build(s, d, heads, ff, layers), seed)
     variants: dict[str, dict[str, Any]] = {}
     runtimes: dict[str, Runtime] = {}
