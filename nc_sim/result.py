@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,11 +159,11 @@ class Result:
                 written += times * i.dst.nbytes if i.dst.memory is Memory.HBM else 0
         return flops, read, written
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the program and the hardware trace into a folder; returns it."""
+    def save(self, folder: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
+        """Write the program and the hardware trace into a folder; returns it. `progress` is told work done and work in all."""
         from .trace.hardware import save
 
-        return save(self, Path(folder))
+        return save(self, Path(folder), progress)
 
 
 def body_ticks(table: Table, timeline: Timeline) -> int:

@@ -13,7 +13,7 @@ from conftest import REPOSITORY
 CORE_MAY = {"probe", "table", "timeline"}
 FAST_MAY = {"isa.errors", "table", "timeline"}
 LAYERS = [  # a module may import only from layers above its own
-    {"isa", "files"},
+    {"isa", "files", "progress"},
     {"schema", "probe", "table"},
     {"chip", "timeline", "program"},
     {"mechanisms", "timing", "access", "alike", "explain", "memory"},
