@@ -13,28 +13,30 @@ from nc_sim import simulate, workloads
 
 # Runs the command line in a process that sends itself SIGINT at the n-th call of one function; n in the environment.
 STOPPER = """
-import os, signal, sys
-module, name, count = os.environ["AT"].rsplit(".", 1)[0], os.environ["AT"].rsplit(".", 1)[1], int(os.environ["COUNT"])
-import functools, importlib
+import functools, importlib, os, signal
 from nc_sim.__main__ import main
-holder = importlib.import_module(module.split(":")[0])
-for part in module.split(":")[1:]:
-    holder = getattr(holder, part)
-inner, calls = getattr(holder, name), 0
-@functools.wraps(inner)
-def outer(*args, **options):
-    global calls
-    calls += 1
-    if calls == count:
-        os.kill(os.getpid(), signal.SIGINT)
-    return inner(*args, **options)
-setattr(holder, name, outer)
+def watch(place, count):
+    module, name = place.rsplit(".", 1)
+    holder = importlib.import_module(module.split(":")[0])
+    for part in module.split(":")[1:]:
+        holder = getattr(holder, part)
+    inner, calls = getattr(holder, name), 0
+    @functools.wraps(inner)
+    def outer(*args, **options):
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            os.kill(os.getpid(), signal.SIGINT)
+        return inner(*args, **options)
+    setattr(holder, name, outer)
+for place in os.environ["AT"].split():
+    watch(place, int(os.environ["COUNT"]))
 main(prog_name="nc-sim")
 """
 
 
 def stopped(folder: Path, at: str, count: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command that gets SIGINT just before the `count`-th call of `module:Class.function`."""
+    """A command that gets SIGINT just before the `count`-th call of `module:Class.function`; of each, where there are several."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "AT": at, "COUNT": str(count)}
     return subprocess.run(
         [sys.executable, "-c", STOPPER, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
@@ -68,6 +70,11 @@ RUN = ("run", "pipeline", "--size", "tiles=200", "--timing-only")
 )
 def test_a_run_that_is_stopped_leaves_no_file(tmp_path: Path, at: str, count: int) -> None:
     check(stopped(tmp_path, at, count, *RUN))
+    assert files(tmp_path) == []
+
+
+def test_ctrl_c_pressed_again_at_once_does_not_keep_the_unfinished_file(tmp_path: Path) -> None:
+    check(stopped(tmp_path, "nc_sim.trace.hardware.sha256_of pathlib:Path.unlink", 1, *RUN))
     assert files(tmp_path) == []
 
 

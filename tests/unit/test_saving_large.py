@@ -66,13 +66,15 @@ def test_instructions_of_a_kind_differ_in_address_only() -> None:
     p.activation(dst=b, op="exp", data=c, scale=1.0)  # elsewhere
     p.activation(dst=a, op="exp", data=b, scale=2.0)  # another number
     p.activation(dst=a[:, 0:4], op="exp", data=b[:, 0:4], scale=1.0)  # another shape
-    one, elsewhere, number, shape = (kind_of(s.instruction) for s in p.steps[3:])
+    p.activation(dst=a[:, 0:8:2], op="exp", data=b[:, 0:4], scale=1.0)  # another stride
+    p.activation(dst=a[0:64], op="exp", data=b[0:64], scale=1.0)  # fewer partitions
+    one, elsewhere, number, *others = (kind_of(s.instruction) for s in p.steps[3:])
     assert one == elsewhere
-    assert len({one, number, shape}) == 3
+    assert len({one, number, *others}) == 5
     found = alike([*p.steps, p.steps[3]])
-    assert len(found.distinct) == 7
-    assert found.row.tolist() == [0, 1, 2, 3, 4, 5, 6, 3]
-    assert found.kind.tolist() == [0, 0, 0, 1, 1, 2, 3]
+    assert len(found.distinct) == 9
+    assert found.row.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 3]
+    assert found.kind.tolist() == [0, 0, 0, 1, 1, 2, 3, 4, 5]
 
 
 def test_numbers_that_print_differently_are_of_different_kinds() -> None:
