@@ -6,7 +6,9 @@ import importlib.util
 import inspect
 import json
 import re
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -18,13 +20,13 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import __version__, chip, workloads
 from .files import require_place
 from .isa.errors import NcSimError, ProgramError
 from .mechanisms import MECHANISMS
 from .program import Program
+from .progress import shown
 from .replay import replay as run_replay
 from .report import text
 from .result import Result
@@ -33,12 +35,16 @@ from .simulate import ENGINES, simulate
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+INTERRUPTED = 128 + signal.SIGINT  # the exit code that shells give
+
+
 class _Group(click.Group):
     """One clear error instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _interruptible():
+                return super().invoke(ctx)
         except NcSimError as e:
             click.secho(f"error: {e}", fg="red", err=True)
             ctx.exit(1)
@@ -48,6 +54,30 @@ class _Group(click.Group):
         except MemoryError:
             click.secho("error: memory: this machine has not enough of it; smaller sizes, or a larger machine", fg="red", err=True)
             ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the command; pressed again within a second it does not break the removal of unfinished files."""
+    last = float("-inf")
+
+    def interrupt(number: int, frame: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last > 1:
+            last = time.monotonic()
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -92,12 +122,14 @@ def run(
     if not timing_only and source is not None and hasattr(source, "inputs"):
         with _user_code(Path(program)):
             inputs = source.inputs(built, seed)
-    result = simulate(
-        built, chip_name, inputs, values=False if timing_only or (inputs is None and source is None) else None,
-        what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, engine=engine, progress=_progress("simulating"),
-    )  # fmt: skip
+    with shown("compiling", "simulating") as tell:
+        result = simulate(
+            built, chip_name, inputs, values=False if timing_only or (inputs is None and source is None) else None,
+            what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, engine=engine, progress=tell,
+        )  # fmt: skip
     checked = _check_values(source, inputs, result) if inputs is not None else {}
-    folder = result.save(out or Path("out") / built.name)
+    with shown("saving") as tell:
+        folder = result.save(out or Path("out") / built.name, tell)
     if as_json:
         click.echo(json.dumps({**result.summary(), "values": checked, "trace": str(folder)}, indent=2))
     else:
@@ -121,9 +153,11 @@ def replay(
     gate_phase: float | None,
 ) -> None:  # fmt: skip
     """Simulate the instruction stream of a hardware profile (NAME.instr.csv); compare with its measurement."""
-    result = run_replay(
-        trace, chip_name, dma_from_trace=dma_from_trace, without=without, what_if=_overrides(what_if), gate_phase_ns=gate_phase
-    )
+    with shown("replaying") as tell:
+        result = run_replay(
+            trace, chip_name, dma_from_trace=dma_from_trace, without=without, what_if=_overrides(what_if), gate_phase_ns=gate_phase,
+            progress=tell,
+        )  # fmt: skip
     click.echo(json.dumps(result.summary(), indent=2) if as_json else text.comparison(result))
 
 
@@ -216,14 +250,17 @@ def view(
     elif system.is_saved(trace) and not any(trace.glob("*.ntff.msgpack")):
         raise ProgramError(str(trace), "a system trace", "--perfetto FILE, --picture FILE, or the path of a hardware trace beside it")
     else:
-        loaded = hardware.load(trace)
+        with shown("reading"):
+            loaded = hardware.load(trace)
         lines = [trace_text.timeline(loaded, width=width or max(40, min(Console().width, 120)))]
         lines += ["", trace_text.table(loaded, instructions)] if instructions else []
     made = []
     if pftrace is not None:
-        made.append(f"perfetto: {perfetto.save(loaded, pftrace)}")
+        with shown("writing") as tell:
+            made.append(f"perfetto: {perfetto.save(loaded, pftrace, progress=tell)}")
     if picture is not None:
-        made.append(f"picture: {viewer.draw(pftrace or loaded, picture, from_us=from_us, to_us=to_us)}")
+        with shown("drawing"):
+            made.append(f"picture: {viewer.draw(pftrace or loaded, picture, from_us=from_us, to_us=to_us)}")
     click.echo("\n".join([*lines, *([""] if lines and made else []), *made]))
 
 
@@ -233,7 +270,8 @@ def view(
 def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool) -> None:
     """Check a program without keeping anything: operands, capacity, initialised reads, deadlocks, races."""
     _, built = _built(program, {})
-    result = simulate(built, chip_name, values=False, what_if=_overrides(what_if), without=without, progress=_progress("checking"))
+    with shown("compiling", "checking") as tell:
+        result = simulate(built, chip_name, values=False, what_if=_overrides(what_if), without=without, progress=tell)
     report = {
         "program": built.name,
         "chip": result.chip.name,
@@ -292,20 +330,23 @@ def study(
     if out is not None:
         require_place(out / "trace")
     if sweep:
-        points = rmsnorm.sweep(**options)
+        with shown("studying"):
+            points = rmsnorm.sweep(**options)
         if picture is not None:
             pictures.sweep(points, picture)
         click.echo(json.dumps(points, indent=2) if as_json else rmsnorm.sweep_text(points))
         if picture is not None and not as_json:
             click.echo(f"\npicture: {picture}")
         return
-    if block:
-        result = transformer.transformer_study(rows, cols, heads or 4, ff or 2 * cols, layers or 1, **options)
-    else:
-        result = rmsnorm.rmsnorm_study(rows, cols, **options)
+    with shown("studying"):
+        if block:
+            result = transformer.transformer_study(rows, cols, heads or 4, ff or 2 * cols, layers or 1, **options)
+        else:
+            result = rmsnorm.rmsnorm_study(rows, cols, **options)
     if picture is not None:
         pictures.parts(result.summary(), picture)
-    saved = {} if out is None else {variant: str(folder) for variant, folder in result.save(out).items()}
+    with shown("saving"):
+        saved = {} if out is None else {variant: str(folder) for variant, folder in result.save(out).items()}
     if as_json:
         click.echo(json.dumps({**result.summary(), "traces": saved}, indent=2))
         return
@@ -334,14 +375,15 @@ def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Prog
         from .forms import load_program
         from .trace.hardware import load_saved_program
 
-        return None, load_saved_program(path) if path.name.endswith(".neff.msgpack") else load_program(path)
+        with shown("reading"):
+            return None, load_saved_program(path) if path.name.endswith(".neff.msgpack") else load_program(path)
     else:
         raise ProgramError("program", f"{name!r}", f"one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file")
     known = inspect.signature(module.build).parameters
     for size in sizes:
         if size not in known:
             raise ProgramError(f"{name} --size", f"{size!r}", f"one of {', '.join(known) or 'none'}")
-    with _user_code(path):
+    with shown("building"), _user_code(path):
         program = module.build(**sizes)
     if not isinstance(program, Program):
         raise ProgramError(name, f"build() returned {type(program).__name__}", "a Program")
@@ -409,32 +451,6 @@ def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray], r
             )
         out[name] = error
     return out
-
-
-def _progress(what: str) -> Callable[[int, int], None]:
-    """A progress bar with an estimate on the terminal, once a run takes longer than two seconds."""
-    began, bar, task = time.monotonic(), None, None
-
-    def show(done: int, total: int) -> None:
-        nonlocal bar, task
-        if bar is None and done < total and time.monotonic() - began > 2 and sys.stderr.isatty():
-            bar = Progress(
-                TextColumn(what),
-                BarColumn(),
-                TextColumn("{task.percentage:.0f} %"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            task = bar.add_task(what, total=total)
-            bar.start()
-        if bar is not None and task is not None:
-            bar.update(task, completed=done)
-            if done >= total:
-                bar.stop()
-                bar = None
-
-    return show
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +31,7 @@ import msgpack
 
 from .files import replacing
 from .isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, Wait, When, fields_of
-from .isa.errors import ProgramError
+from .isa.errors import NcSimError, ProgramError
 from .isa.text import (
     MAX_ITEMS,
     MAX_TEXT,
@@ -52,11 +51,13 @@ from .isa.text import (
     step_to_text,
     whole_number,
 )
+from .packing import NO_TEXT, StepPacker, storable, update_row, wait_row
 from .program import Program, Tensor
 
 FORMAT, VERSION = "nc-sim program", 1
 KEYS = ("format", "version", "name", "tensors", "semaphores", "steps")
 MAX_BYTES = 1 << 30  # of a file
+STEPS_AT_ONCE = 1024  # packed in memory
 MAX_LISTS = 4096  # lists and maps inside a tensor or a step
 LIMITS = f"msgpack, text of at most {MAX_TEXT} bytes, lists of at most {MAX_ITEMS}, {MAX_LISTS} lists, no extension types, no repeated keys"
 
@@ -126,9 +127,14 @@ def _is_text(path: Path) -> bool:
 def canonical_hash(program: Program) -> str:
     """Twenty digits that name the program: the first 8 bytes of SHA-256 over its msgpack form without the users' lines."""
     digest = hashlib.sha256()
-    for part in _packed(program, lines=False):
+    for _, part in program_parts(program):
         digest.update(part)
-    return f"{int.from_bytes(digest.digest()[:8], 'big'):020d}"
+    return name_of(digest.digest())
+
+
+def name_of(digest: bytes) -> str:
+    """The digits of a SHA-256."""
+    return f"{int.from_bytes(digest[:8], 'big'):020d}"
 
 
 # --- text --------------------------------------------------------------------------------------------------------
@@ -242,25 +248,35 @@ def _base64(text: str) -> bytes:
 
 def program_to_msgpack(program: Program) -> bytes:
     """The program as one msgpack map: the canonical form."""
-    return b"".join(_packed(program, lines=True))
+    return b"".join(part for part, _ in program_parts(program))
 
 
-def _packed(program: Program, lines: bool) -> Iterator[bytes]:
-    packer = msgpack.Packer(strict_types=True)
-    yield packer.pack_map_header(len(KEYS))
+def program_parts(program: Program) -> Iterator[tuple[bytes, bytes]]:
+    """The same in parts, and beside each the part without the users' lines, which `canonical_hash` is over."""
+    packer = StepPacker()
+    pack, header = packer.pack, msgpack.Packer()
+    head = [header.pack_map_header(len(KEYS))]
     for key, value in (("format", FORMAT), ("version", VERSION), ("name", program.name)):
-        yield packer.pack(key) + packer.pack(_storable(value))
-    yield packer.pack("tensors") + packer.pack_array_header(len(program.tensors))
+        head += pack(key), pack(storable(value))
+    start = b"".join([*head, pack("tensors"), header.pack_array_header(len(program.tensors))])
+    yield start, start
     for t in program.tensors.values():
         with placed(f"tensor {t.name}"):
-            row = _encode_tensor(t if lines else attrs.evolve(t, line=""))
-        yield packer.pack(row)
-    yield packer.pack("semaphores") + packer.pack([_storable(name) for name in _semaphores(program)])
-    yield packer.pack("steps") + packer.pack_array_header(len(program.steps))
-    for index, step in enumerate(program.steps):
-        with placed(f"steps[{index}]"):
-            row = encode_step(attrs.evolve(step, call=index, line=step.line if lines else ""))
-        yield packer.pack(row)
+            rows = _encode_tensor(t), _encode_tensor(attrs.evolve(t, line=""))
+        yield pack(rows[0]), pack(rows[1])
+    names = [storable(name) for name in _semaphores(program)]
+    between = b"".join([pack("semaphores"), pack(names), pack("steps"), header.pack_array_header(len(program.steps))])
+    yield between, between
+    for first in range(0, len(program.steps), STEPS_AT_ONCE):
+        lines, bare = list[bytes](), list[bytes]()
+        for index, step in enumerate(program.steps[first : first + STEPS_AT_ONCE], first):
+            try:
+                body = packer.body(step, index)
+                lines += body, packer.line(step.line)
+            except NcSimError as e:
+                raise e.at(f"steps[{index}]") from None
+            bare += body, NO_TEXT
+        yield b"".join(lines), b"".join(bare)
 
 
 def program_from_msgpack(data: bytes, where: str = "") -> Program:
@@ -272,11 +288,10 @@ def program_from_msgpack(data: bytes, where: str = "") -> Program:
 def encode_step(step: Step) -> list[Any]:
     """A step as plain lists, numbers and strings, columns as in STEP; also for machine steps in other files."""
     i = step.instruction
-    fields = {name: _storable(kind.encode(getattr(i, name)), name) for name, kind in fields_of(type(i)).items()}
-    waits = [[w.semaphore, w.value] for w in step.waits]
-    updates = [[u.semaphore, int(u.op), u.value, int(u.when)] for u in step.updates]
-    line = _storable(check_line(step.line), "line")
-    return [int(step.engine), step.chosen, i.mnemonic, fields, _storable(waits, "waits"), _storable(updates, "updates"), step.call, line]
+    fields = {name: storable(kind.encode(getattr(i, name)), name) for name, kind in fields_of(type(i)).items()}
+    waits, updates = list(map(wait_row, step.waits)), list(map(update_row, step.updates))
+    line = storable(check_line(step.line), "line")
+    return [int(step.engine), step.chosen, i.mnemonic, fields, storable(waits, "waits"), storable(updates, "updates"), step.call, line]
 
 
 def decode_step(raw: Any) -> Step:
@@ -300,7 +315,7 @@ def _decode_fields(cls: type[Instruction], fields: dict[str, Any]) -> Instructio
         values[name] = read_field(name, kinds[name].decode, value)
     instruction = build(cls, values)
     for name, value in fields.items():  # the kinds also take what is merely like a value: "5", 5.0, True
-        stored = _storable(kinds[name].encode(getattr(instruction, name)), name)
+        stored = storable(kinds[name].encode(getattr(instruction, name)), name)
         if not _identical(stored, value):
             raise ProgramError(name, shown(value), f"{shown(stored)}, as it is stored")
     return instruction
@@ -319,7 +334,7 @@ def _decode_update(raw: Any) -> Update:
 
 def _encode_tensor(t: Tensor) -> list[Any]:
     row = [t.name, int(t.memory), t.dtype.name, list(t.shape), t.kind, t.address, t.partition, t.data, check_line(t.line)]
-    return [_storable(value, name) for name, value in zip(TENSOR, row, strict=True)]
+    return [storable(value, name) for name, value in zip(TENSOR, row, strict=True)]
 
 
 def _decode_tensor(raw: Any) -> Tensor:
@@ -357,22 +372,6 @@ def _member(enum: Any, value: int, what: str) -> Any:
 def _whole(value: int, what: str) -> int:
     if not 0 <= value <= WHOLE:
         raise ProgramError("", f"{what} {value}", f"a whole number from 0 to {WHOLE}")
-    return value
-
-
-def _storable(value: Any, where: str = "") -> Any:
-    """`value` as msgpack stores it, one NaN for all; ProgramError for what a reader would refuse as too large."""
-    if isinstance(value, float):
-        return float(value) if value == value else math.nan
-    if isinstance(value, list):
-        if len(value) > MAX_ITEMS:
-            raise ProgramError(where, f"{len(value)} entries", f"at most {MAX_ITEMS}")
-        return [_storable(v, where) for v in value]
-    if isinstance(value, str):
-        check_length(value, where)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        check_numbers(value, where)
-        return int(value)
     return value
 
 

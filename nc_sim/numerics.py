@@ -6,7 +6,7 @@ stationary operand is captured when its weight load starts; each DMA engine move
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from .timeline import Timeline
 
 EXECUTES = (int(Role.EXECUTE), int(Role.STREAM))
 TRANSFER = int(Role.TRANSFER)
+EVENTS_PER_LOOK = 1024  # between two calls of `progress`
 
 
 class Numerics(Probe):
@@ -95,14 +96,19 @@ def write(results: list[tuple[View, np.ndarray, bool]], memories: Memories) -> N
         memories.write(view, values)
 
 
-def replay(timeline: Timeline, probe: Probe) -> None:
-    """Drive a probe along a finished timeline, in the order the engines would: ends before beginnings, by row."""
+def replay(timeline: Timeline, probe: Probe, progress: Callable[[int, int], None] | None = None) -> None:
+    """Drive a probe along a finished timeline, in the order the engines would: ends before beginnings, by row.
+
+    `progress` is called now and then with events done and events in all.
+    """
     finish, start = timeline.finish, timeline.start
     rows = np.arange(len(start))
     tick = np.concatenate([finish, start])
     begins = np.concatenate([np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)])
     both = np.concatenate([rows, rows])
-    for k in np.lexsort((both, begins, tick)).tolist():
+    for done, k in enumerate(np.lexsort((both, begins, tick)).tolist()):
+        if progress is not None and done % EVENTS_PER_LOOK == 0:
+            progress(done, len(both))
         (probe.started if begins[k] else probe.finished)(int(both[k]), int(tick[k]))
 
 

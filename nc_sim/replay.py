@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,12 @@ def replay(
     without: Iterable[str] = (),
     what_if: Mapping[str, Any] | None = None,
     gate_phase_ns: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
     """Simulate the kernel body of a hardware profile (`NAME.instr.csv`) and keep both timelines.
 
     Only the clock gate's phase is taken from the measurement (and DMA latencies, with `dma_from_trace`); `without`
-    names mechanisms to switch off.
+    names mechanisms to switch off. `progress` is called now and then with rows done and rows in all.
     """
     where = Path(path)
     data = chips.load(chip).what_if(overrides_without(without)).what_if(what_if or {})
@@ -119,7 +120,7 @@ def replay(
     options = Options(gate_phase_ns=finite(phase or 0, "gate_phase_ns"), dma_latency_ns={k: Fraction(v) for k, v in latencies.items()})
     table, reader = lower(profile.steps, data, options, profile.semaphore_names)
     try:
-        timeline = core.run(table)
+        timeline = core.run(table, progress=progress)
     except Deadlock as e:
         raise deadlock(e, table, profile.steps) from None
     ns = float(1 / data.ticks_per_ns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
-from .isa import Engine, Step
+from .alike import Alike, alike
+from .isa import Engine, Memory, Step
 from .isa.dma import DmaDirect2d
 from .program import Program
-from .table import Table
+from .table import Ints, Table
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -91,39 +92,37 @@ class Result:
         return {k: f"{numbers[k].status}: {numbers[k].source}" for k in self.used if numbers[k].status in ("assumed", "carried-over")}
 
     @cached_property
+    def alike(self) -> Alike:
+        """What the machine instructions have in common."""
+        return alike(self.steps)
+
+    @cached_property
     def instructions(self) -> tuple[Executed, ...]:
-        """Every executed instruction in order of its start."""
+        """Every executed instruction in order of its start: one object each, which `summary` and `save` do without."""
         ns = float(1 / self.table.ticks_per_ns)
         ready, begun = (c[self.table.wait_row] * ns for c in (self.timeline.ready, self.timeline.start))
         start, end = self.timeline.start[self.table.start_row] * ns, self.timeline.finish[self.table.finish_row] * ns
+        texts, row = [str(i) for i in self.alike.distinct], self.alike.row
+        columns = (c.tolist() for c in (ready, start, end, begun - ready, row))
         out = [
-            Executed(
-                k,
-                s.engine.label,
-                s.instruction.opcode,
-                s.line,
-                float(ready[k]),
-                float(start[k]),
-                float(end[k]),
-                float(begun[k] - ready[k]),
-                str(s.instruction),
-            )
-            for k, s in enumerate(self.steps)
+            Executed(k, s.engine.label, s.instruction.opcode, s.line, r, a, b, w, texts[d])
+            for k, (s, r, a, b, w, d) in enumerate(zip(self.steps, *columns, strict=True))
         ]
-        return tuple(sorted(out, key=lambda i: (i.start_ns, i.index)))
+        return tuple(out[k] for k in np.argsort(start, kind="stable").tolist())
 
     def __repr__(self) -> str:
         return f"<Result {self.program.name} on {self.chip.name}: {len(self.steps)} instructions, {self.duration_ns:.1f} ns>"
 
     def summary(self) -> dict[str, Any]:
         """Plain numbers: times in ns, bytes, flops, instructions and busy time by engine."""
+        engine = np.fromiter((s.engine for s in self.steps), np.int64, len(self.steps))
+        start, end = self.timeline.start[self.table.start_row], self.timeline.finish[self.table.finish_row]
         engines: dict[str, dict[str, float]] = {}
         for e in Engine:
-            mine = [i for i in self.instructions if i.engine == e.label]
-            if mine:
-                engines[e.label] = {"instructions": len(mine), "busy_ns": round(_union([(i.start_ns, i.end_ns) for i in mine]), 3)}
-        work = [s.instruction.work() for s in self.steps]
-        moved = self.bytes_moved
+            mine = engine == e
+            if count := int(np.count_nonzero(mine)):
+                busy = float(self.chip.ns(_union(start[mine], end[mine])))
+                engines[e.label] = {"instructions": count, "busy_ns": round(busy, 3)}
         return {
             "program": self.program.name,
             "chip": self.chip.name,
@@ -132,8 +131,8 @@ class Result:
             "benchmark_ns": round(self.benchmark_ns, 3),
             "phase_range_ns": None if self.phase_range_ns is None else [round(x, 3) for x in self.phase_range_ns],
             "instructions": len(self.steps),
-            "flops": sum(w.flops for w in work if w.macs),
-            **moved,
+            "flops": self._totals[0],
+            **self.bytes_moved,
             "engines": engines,
             "what_if": dict(self.chip.overrides),
             "without": list(self.without),
@@ -142,21 +141,29 @@ class Result:
             "observed_semaphores": list(self.observed_semaphores),
         }
 
-    @cached_property
+    @property
     def bytes_moved(self) -> dict[str, int]:
         """HBM bytes read and written by DMA."""
-        read = written = 0
-        for s in self.steps:
-            if isinstance(s.instruction, DmaDirect2d):
-                read += s.instruction.src.nbytes if s.instruction.src.memory.name == "HBM" else 0
-                written += s.instruction.dst.nbytes if s.instruction.dst.memory.name == "HBM" else 0
-        return {"hbm_read_bytes": read, "hbm_write_bytes": written}
+        return {"hbm_read_bytes": self._totals[1], "hbm_write_bytes": self._totals[2]}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the program and the hardware trace into a folder; returns it."""
+    @cached_property
+    def _totals(self) -> tuple[int, int, int]:
+        """Flops of products, HBM bytes read and written by DMA: of each kind of instruction, times how many there are."""
+        count = np.bincount(self.alike.kind[self.alike.row], minlength=len(self.alike.kinds)).tolist()
+        flops = read = written = 0
+        for times, i in zip(count, self.alike.kinds, strict=True):
+            work = i.work()
+            flops += times * work.flops if work.macs else 0
+            if isinstance(i, DmaDirect2d):
+                read += times * i.src.nbytes if i.src.memory is Memory.HBM else 0
+                written += times * i.dst.nbytes if i.dst.memory is Memory.HBM else 0
+        return flops, read, written
+
+    def save(self, folder: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
+        """Write the program and the hardware trace into a folder; returns it. `progress` is told work done and work in all."""
         from .trace.hardware import save
 
-        return save(self, Path(folder))
+        return save(self, Path(folder), progress)
 
 
 def body_ticks(table: Table, timeline: Timeline) -> int:
@@ -164,9 +171,8 @@ def body_ticks(table: Table, timeline: Timeline) -> int:
     return int(timeline.finish[table.finish_row].max(initial=0))
 
 
-def _union(intervals: list[tuple[float, float]]) -> float:
-    total, reach = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, reach))
-        reach = max(reach, end)
-    return total
+def _union(start: Ints, end: Ints) -> int:
+    """How long at least one of the intervals lasts."""
+    order = np.argsort(start, kind="stable")
+    begin, reach = start[order], np.maximum.accumulate(end[order])
+    return int(np.maximum(0, reach - np.maximum(begin, np.append(begin[:1], reach[:-1]))).sum())

@@ -85,7 +85,7 @@ def simulate(
     `inputs` gives an array for every input tensor; without inputs and `values`, only time is computed. `what_if`
     overrides chip numbers by dotted name, `without` switches mechanisms off by name. `phase_range` also runs 16 phases
     of the clock gate. `races` is "error", "report" (kept in the result) or "ignore". `progress` is called now and then
-    with rows done and rows in all.
+    with work done and work in all, first of the engine, then of each probe that sees a compiled run.
 
     `engine` is "simpy", "compiled" (needs Numba) or "auto": compiled for large programs where Numba is installed. Results
     are the same. Probes see a compiled run after it has ended, in the order of the rule of time.
@@ -146,7 +146,7 @@ def run(
     except Deadlock as e:
         raise deadlock(e, table, steps) from None
     for probe in probes:
-        replay(timeline, probe)
+        replay(timeline, probe, progress)
     return timeline
 
 

@@ -9,32 +9,50 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from io import BytesIO
+from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar, cast
 
 import attrs
 import numpy as np
 
 from ..chip import Chip
-from ..files import replacing
-from ..forms import canonical_hash, encode_step, program_from_msgpack, program_to_msgpack
+from ..files import unnamed
+from ..forms import STEPS_AT_ONCE, name_of, program_from_msgpack, program_parts
 from ..isa import Engine, Instruction, Step
 from ..isa.dma import DmaDirect2d
 from ..isa.errors import InternalError, ProgramError
 from ..lower import queue_name
+from ..packing import StepPacker
 from ..program import Program
 from ..result import Result, body_ticks
 from ..table import Op, Table, When
 from ..timeline import Timeline
 from .operands import Printer, moved, packet_bytes, place
-from .stored import LIMIT, Ints, map_of, packed, read_columns, read_ints, read_metadata, require, stored_ints
+from .stored import (
+    LIMIT,
+    Ints,
+    map_header,
+    map_of,
+    packed,
+    read_columns,
+    read_ints,
+    read_metadata,
+    require,
+    sha256_of,
+    stored_ints,
+    write_binary,
+)
 
+T = TypeVar("T")
 FORMAT, VERSION = "nc-sim hardware trace", 1
 PROGRAM_FORMAT, PROGRAM_VERSION = "nc-sim compiled program", 1
 TRACE_SUFFIX, PROGRAM_SUFFIX = ".ntff.msgpack", ".neff.msgpack"
 GATE_STEPS = 8  # a throttle record allows k of n; real ones say 4 and 8 of 8
+FARTHEST = 2.0**62  # sums of semaphore updates stay below
 SIGNED = ("engine", "value")  # no DMA engine; a semaphore may be subtracted below zero
 # Every key of the metadata with a sample of its form.
 METADATA: dict[str, Any] = {
@@ -74,14 +92,16 @@ Column = Times | Texts | Ints
 class _Records:
     """Columns of one length; equal if they are stored as the same bytes."""
 
-    def stored(self) -> dict[str, list[Any]]:
-        return {k: v for a in attrs.fields(type(self)) for k, v in _stored(a.name, getattr(self, a.name))}
+    def stored(self) -> Iterator[tuple[str, list[Any]]]:
+        """Columns as they are stored, one at a time."""
+        for a in attrs.fields(type(self)):
+            yield from _stored(a.name, getattr(self, a.name))
 
     def __len__(self) -> int:
         return len(getattr(self, attrs.fields(type(self))[-1].name))  # a column of numbers in every record
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, _Records) and self.stored() == other.stored()
+        return type(self) is type(other) and isinstance(other, _Records) and all(map(eq, self.stored(), other.stored()))
 
 
 @attrs.frozen(eq=False)
@@ -194,10 +214,22 @@ LINKS = (("transfers", "instruction", "instructions"), ("shares", "transfer", "t
 
 def trace_of(result: Result) -> Trace:
     """The trace of a run, in memory."""
+    parts: dict[str, Any] = dict(_records(result))
+    return Trace(_metadata(result), **parts)
+
+
+def _records(result: Result) -> Iterator[tuple[str, _Records]]:
+    """Every kind of record in the order of RECORDS, made one after the other."""
     table, timeline, steps = result.table, result.timeline, result.steps
     printer = Printer(result.compiled.addresses, result.compiled.semaphores)
-    parts = _instructions(steps, table, timeline, printer), *_transfers(steps, table, timeline)
-    return Trace(_metadata(result), *parts, _semaphores(steps, table, timeline, printer), _gate(table, timeline))
+    yield "instructions", _instructions(result, printer)
+    transfers, shares = _transfers(result)
+    yield "transfers", transfers
+    del transfers
+    yield "shares", shares
+    del shares
+    yield "semaphores", _semaphores(steps, table, timeline, printer)
+    yield "gate", _gate(table, timeline)
 
 
 def _times(ticks: Ints, per_ns: Fraction) -> Times:
@@ -217,32 +249,38 @@ def _texts(column: Iterable[str], row: Ints | None = None) -> Texts:
     return Texts(tuple(known), index if row is None else index[row])
 
 
-def _instructions(steps: Sequence[Step], table: Table, timeline: Timeline, printer: Printer) -> Instructions:
-    distinct: dict[Instruction, int] = {}
-    row = np.fromiter((distinct.setdefault(s.instruction, len(distinct)) for s in steps), np.int64)
-    engine = np.array([int(s.engine) for s in steps], np.int64)
+def _instructions(result: Result, printer: Printer) -> Instructions:
+    table, timeline, steps, alike = result.table, result.timeline, result.steps, result.alike
+    engine = np.fromiter((s.engine for s in steps), np.int64, len(steps))
     order, pc = np.argsort(engine, kind="stable"), np.zeros(len(steps), np.int64)
     pc[order] = np.arange(len(steps)) - np.searchsorted(engine[order], engine[order])
     ready, begun = timeline.ready[table.wait_row], timeline.start[table.wait_row]
     times = ready, begun - ready, timeline.start[table.start_row], timeline.finish[table.finish_row]
-    counts = np.array([moved(i) for i in distinct], np.int64).reshape(-1, 8)[row].T
+    counts = alike.pick(map(moved, alike.kinds), 8)
     columns: list[Any] = [*(_times(c, table.ticks_per_ns) for c in times), *counts]
     return Instructions(
-        _texts((e.label for e in Engine), engine), _texts((i.opcode for i in distinct), row),
-        _texts(map(printer.semaphores, steps)), _texts(map(printer.body, distinct), row), pc, _texts(s.line for s in steps), *columns,
+        _texts((e.label for e in Engine), engine), _texts((i.opcode for i in alike.distinct), alike.row),
+        _texts(map(printer.semaphores, steps)), _texts(map(printer.body_of, alike.distinct, alike.kind.tolist()), alike.row), pc,
+        _texts(s.line for s in steps), *columns,
     )  # fmt: skip
 
 
-def _transfers(steps: Sequence[Step], table: Table, timeline: Timeline) -> tuple[Transfers, Shares]:
+def _sizes(i: Instruction) -> tuple[int, ...]:
+    """1 for a DMA, its rows, the bytes of one, bytes read and written; zeros for another instruction."""
+    return (1, i.dst.size // i.row_elements, i.row_bytes, i.src.nbytes, i.dst.nbytes) if isinstance(i, DmaDirect2d) else (0,) * 5
+
+
+def _transfers(result: Result) -> tuple[Transfers, Shares]:
     """Every transfer and its parts; an engine's bytes are those of the packets it sends, so nothing is lost to rounding."""
+    table, timeline, steps, alike = result.table, result.timeline, result.steps, result.alike
     order = np.argsort(table.step[table.rows :], kind="stable")
     row = table.rows + order
     triggers, of = np.unique(table.step[row], return_inverse=True)
-    dmas = [d for k in triggers.tolist() if isinstance(d := steps[k].instruction, DmaDirect2d)]
-    if len(dmas) != len(triggers) or len(dmas) != sum(isinstance(s.instruction, DmaDirect2d) for s in steps):
+    sizes = alike.pick(map(_sizes, alike.kinds), 5)
+    if not np.array_equal(triggers, np.flatnonzero(sizes[0])):
         raise InternalError("trace", "a transfer without a DMA, or the reverse", "transfers for every DMA")
-    numbers = [(d.dst.size // d.row_elements, d.row_bytes, d.src.nbytes, d.dst.nbytes) for d in dmas]
-    rows, size, read, written = np.array(numbers, np.int64).reshape(-1, 4).T
+    dmas = [cast(DmaDirect2d, steps[k].instruction) for k in triggers.tolist()]
+    _, rows, size, read, written = sizes[:, triggers]
     packets, server, per_ns = table.packets[order], table.server[order], table.ticks_per_ns
     first = np.searchsorted(of, np.arange(len(dmas)))
     start, end, total = (f.reduceat(c, first) if len(dmas) else rows for f, c in (
@@ -272,14 +310,26 @@ def _semaphores(steps: Sequence[Step], table: Table, timeline: Timeline, printer
     time = base + table.delays[table.update_delay[keep], 0]  # the same in every state, as only hidden updates differ
     order = np.argsort(time, kind="stable")  # row order within a tick
     semaphore, op, amount, row = semaphore[order], op[order], amount[order], row[order]
-    now, value = [0] * len(ids), []
-    for s, o, a in zip(semaphore.tolist(), op.tolist(), amount.tolist(), strict=True):
-        now[s] = a if o == Op.SET else now[s] + a if o == Op.ADD else now[s] - a
-        value.append(now[s])
     names = _texts(map(printer.name, ids.tolist()), semaphore)
     return SemaphoreUpdates(
-        _times(time[order], table.ticks_per_ns), ids[semaphore], names, np.array(value, np.int64), op, amount, table.step[row]
+        _times(time[order], table.ticks_per_ns), ids[semaphore], names, _values(semaphore, op, amount), op, amount, table.step[row]
     )
+
+
+def _values(semaphore: Ints, op: Ints, amount: Ints) -> Ints:
+    """The value after each update: a running sum for each semaphore, which begins anew where it is set."""
+    if float(np.abs(amount, dtype=np.float64).sum()) >= FARTHEST:
+        raise ProgramError("trace", "semaphore values beyond 62 bits", "values that a trace holds")
+    order = np.argsort(semaphore, kind="stable")
+    semaphore, op, amount = semaphore[order], op[order], amount[order]
+    change = np.where(op == Op.ADD, amount, np.where(op == Op.SUB, -amount, 0))
+    total = change.cumsum()
+    fresh = np.append(True, semaphore[1:] != semaphore[:-1])[: len(order)]
+    before = np.where(op == Op.SET, amount - total, change - total)  # what to add to the sum from a fresh or set row on
+    begun = np.maximum.accumulate(np.where(fresh | (op == Op.SET), np.arange(len(order)), 0))
+    value = np.empty_like(total)
+    value[order] = total + before[begun]
+    return value
 
 
 def _gate(table: Table, timeline: Timeline) -> GateStates:
@@ -310,43 +360,114 @@ def _metadata(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def save(result: Result, folder: str | Path) -> Path:
-    """Write the program and the trace of a run into a folder, made if needed; each file whole or not at all."""
+def save(result: Result, folder: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Write the program and the trace of a run into a folder, made if needed; each file whole or not at all.
+
+    Files are written as they are made, so memory stays that of one column. `progress` is called now and then with work
+    done and work in all.
+    """
     folder = Path(folder)
-    program, number = pack_program(result), canonical_hash(result.program)
-    trace = attrs.evolve(trace_of(result), hash=number, program_sha256=hashlib.sha256(program).hexdigest())
-    files = {f"neff_{number}{PROGRAM_SUFFIX}": program, f"{number}_instid_0_vnc_0{TRACE_SUFFIX}": pack(trace)}
+    told = _Told(progress, 2 * len(result.steps) + len(result.program.steps))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            with replacing(folder / name) as partial:
-                partial.write_bytes(data)
+        with unnamed(folder) as program, unnamed(folder) as trace:
+            number, sha = write_program(result, program.file, told)
+            head = _head(number, sha, _metadata(result))
+            trace.file.writelines(_chunks(head, told.after(_records(result), len(result.steps) // len(RECORDS))))
+            program.become(folder / f"neff_{number}{PROGRAM_SUFFIX}")
+            trace.become(folder / f"{number}_instid_0_vnc_0{TRACE_SUFFIX}")
     except OSError as e:
         raise ProgramError(str(folder), f"cannot be written: {e.strerror}", "a folder that can be made and written to") from None
+    told.end()
     return folder
 
 
 def pack_program(result: Result) -> bytes:
-    """The program as built, and as compiled for the chip, with every number of the chip."""
-    chip, made = result.chip, result.compiled
+    """The bytes of the file that `write_program` writes."""
+    write_program(result, file := BytesIO())
+    return file.getvalue()
+
+
+def write_program(result: Result, file: IO[bytes], told: _Told | None = None) -> tuple[str, str]:
+    """Write the program as built, and as compiled for the chip, with every number of the chip; returns its digits and its SHA-256."""
+    chip, made, told = result.chip, result.compiled, told or _Told(None, 0)
     plain = {k: str(n.value) if type(n.value) in (int, Fraction) else n.value for k, n in sorted(chip.numbers.items())}
-    return packed({
-        "format": PROGRAM_FORMAT, "version": PROGRAM_VERSION, "program": program_to_msgpack(result.program),
+    digest, packer = hashlib.sha256(), StepPacker()
+
+    def built() -> Iterator[bytes]:
+        for written, bare in told.after(program_parts(result.program), STEPS_AT_ONCE):
+            digest.update(bare)
+            yield written
+
+    def machine() -> Iterator[bytes]:
+        for first in told.after(range(0, len(made.steps), STEPS_AT_ONCE), STEPS_AT_ONCE):
+            yield b"".join(
+                part for s in made.steps[first : first + STEPS_AT_ONCE] for part in (packer.body(s, s.call), packer.line(s.line))
+            )
+
+    values = {
+        "format": PROGRAM_FORMAT, "version": PROGRAM_VERSION, "program": built(),
         "chip": {
             "name": chip.name, "core": chip.core, "sources": dict(sorted(chip.sources.items())),
             "numbers": {k: [value, chip.numbers[k].status, chip.numbers[k].source] for k, value in plain.items()},
             "overrides": {k: str(v) for k, v in sorted(chip.overrides.items())},
         },
         "addresses": packed(dict(sorted(made.addresses.items()))), "semaphores": [[k, v] for k, v in sorted(made.semaphores.items())],
-        "explicit": made.explicit, "steps": len(made.steps), "machine": b"".join(packed(encode_step(s)) for s in made.steps),
-    })  # fmt: skip
+        "explicit": made.explicit, "steps": len(made.steps), "machine": machine(),
+    }  # fmt: skip
+    file.write(map_header(len(values)))
+    for key, value in values.items():
+        file.write(packed(key))
+        if isinstance(value, Iterator):
+            write_binary(file, value)
+        else:
+            file.write(packed(value))
+    return name_of(digest.digest()), sha256_of(file)
 
 
 def pack(trace: Trace) -> bytes:
     """The bytes of a trace file."""
-    head = {"format": FORMAT, "version": VERSION, "hash": trace.hash, "program_sha256": trace.program_sha256, "metadata": trace.metadata}
-    parts: dict[str, _Records] = {name: getattr(trace, name) for name in RECORDS}
-    return packed(head | {name: {"count": len(r), "columns": r.stored()} for name, r in parts.items()})
+    return b"".join(_chunks(_head(trace.hash, trace.program_sha256, trace.metadata), ((n, getattr(trace, n)) for n in RECORDS)))
+
+
+def _head(number: str, sha: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    return {"format": FORMAT, "version": VERSION, "hash": number, "program_sha256": sha, "metadata": metadata}
+
+
+def _chunks(head: dict[str, Any], parts: Iterable[tuple[str, _Records]]) -> Iterator[bytes]:
+    """A trace file, column by column."""
+    yield map_header(len(head) + len(RECORDS))
+    for key, value in head.items():
+        yield packed(key) + packed(value)
+    for name, records in parts:
+        names = [k for a in attrs.fields(type(records)) for k in _stored_names(a)]
+        yield packed(name) + map_header(2) + packed("count") + packed(len(records)) + packed("columns") + map_header(len(names))
+        for column, stored in records.stored():
+            yield packed(column)
+            yield packed(stored)
+        del records  # or they stay in memory beside the next
+
+
+class _Told:
+    """Tells of work done, in steps."""
+
+    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
+        self.progress, self.total, self.done = progress or (lambda done, total: None), total, 0
+
+    def after(self, parts: Iterable[T], work: int) -> Iterator[T]:
+        """The parts; each counts for so much work when the next is asked for."""
+        for part in parts:
+            yield part
+            del part  # or it stays in memory beside the next
+            self.done += work
+            self.progress(min(self.done, self.total - 1), self.total)
+
+    def end(self) -> None:
+        self.progress(self.total, self.total)
+
+
+def _stored_names(field: Any) -> list[str]:
+    return [f"{field.name}_ns", f"{field.name}_ticks"] if field.type == "Times" else [field.name]
 
 
 def _stored(name: str, column: Column) -> Iterator[tuple[str, list[Any]]]:
@@ -417,7 +538,7 @@ def _read_records(raw: Any, kind: type[_Records], ticks_per_ns: list[int], where
     out: dict[str, Column] = {}
     names = set[str]()
     for field in attrs.fields(kind):
-        stored = [f"{field.name}_ns", f"{field.name}_ticks"] if field.type == "Times" else [field.name]
+        stored = _stored_names(field)
         names.update(stored)
         low = -LIMIT if field.type == "Ints" and field.name in SIGNED else 0
         got = [read_ints(columns.get(name), count, f"{where} {name}", low) for name in stored]

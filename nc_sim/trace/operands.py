@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..alike import kind_of
 from ..isa import Engine, Instruction, Memory, Step, Update, UpdateOp, View, When, fields_of
 from ..isa.control import EventSemaphore, Nop
 from ..isa.dma import DmaDirect2d
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
+MARK = "\0"  # around the number of an address in the text of a kind of instruction; no text has one
 HBM_APERTURE = 0x800000000000  # where traces show tensors of the program's own in HBM
 
 # Free dimensions that traces print, and the stride of those that pad a shorter pattern.
@@ -37,11 +39,18 @@ _LAST = ("scale", "imm", "accumulator_cmd", "compute_op")  # words that follow t
 
 
 class Printer:
-    """Prints steps; remembers what instructions have in common, since programs repeat themselves."""
+    """Prints steps; remembers what instructions have in common, since programs repeat themselves.
+
+    Instructions of one kind differ only in their addresses, so the first of a kind leaves its text as pieces between them.
+    """
 
     def __init__(self, addresses: Mapping[str, int], names: Mapping[int, str]) -> None:
         self.addresses, self.names = addresses, names
         self._seen: dict[Instruction, str] = {}
+        self._known: dict[int, str] = {}  # names of semaphores
+        self._updates: dict[tuple[int, int, int, int], str] = {}
+        self._kinds: dict[object, tuple[list[str], list[tuple[str, int]]]] = {}  # pieces; between them a field's address plus a base
+        self._slots: list[tuple[str, int]] = []
 
     def text(self, step: Step) -> str:
         """The whole operand text."""
@@ -60,20 +69,47 @@ class Printer:
 
     def name(self, semaphore: int) -> str:
         """S[6] (Vector): the number, and who owns it or what the program calls it."""
-        name = self.names.get(semaphore, "")
-        return name if name.startswith("S[") else f"S[{semaphore}] ({name})" if name else f"S[{semaphore}]"
+        if (known := self._known.get(semaphore)) is None:
+            name = self.names.get(semaphore, "")
+            known = name if name.startswith("S[") else f"S[{semaphore}] ({name})" if name else f"S[{semaphore}]"
+            self._known[semaphore] = known
+        return known
 
     def update(self, u: Update) -> str:
         """S[4] (Scalar)++@complete."""
-        sign = {UpdateOp.ADD: "+", UpdateOp.SUB: "-"}.get(u.op, "")
-        change = sign * 2 if sign and u.value == 1 else f"{sign}={u.value}"
-        return f"{self.name(u.semaphore)}{change}@{'read' if u.when is When.READ else 'complete'}"
+        key = u.semaphore, u.op, u.value, u.when
+        if (known := self._updates.get(key)) is None:
+            sign = {UpdateOp.ADD: "+", UpdateOp.SUB: "-"}.get(u.op, "")
+            change = sign * 2 if sign and u.value == 1 else f"{sign}={u.value}"
+            known = f"{self.name(u.semaphore)}{change}@{'read' if u.when is When.READ else 'complete'}"
+            self._updates[key] = known
+        return known
 
     def body(self, instruction: Instruction) -> str:
         """Everything but the semaphores."""
         if (known := self._seen.get(instruction)) is None:
-            known = self._seen[instruction] = " ".join(self._words(instruction))
+            known = self._seen[instruction] = self.body_of(instruction, kind_of(instruction))
         return known
+
+    def body_of(self, i: Instruction, kind: object) -> str:
+        """The same for an instruction that comes once, whose kind is known."""
+        # a view of no tensor of the program prints in a way of its own
+        placed = tuple(v.tensor if v.tensor not in self.addresses else None for _, v, _ in i.views)
+        key = kind, placed
+        if (known := self._kinds.get(key)) is None:
+            self._slots = []
+            pieces = " ".join(self._words(i)).split(MARK)
+            known = self._kinds[key] = pieces[::2], [self._slots[int(k)] for k in pieces[1::2]]
+        pieces, slots = known
+        text = pieces[0]
+        for (name, base), piece in zip(slots, pieces[1:], strict=True):
+            text += f"{base + self._address(getattr(i, name)):#x}{piece}"
+        return text
+
+    def _slot(self, name: str, base: int = 0) -> str:
+        """The place of a field's address."""
+        self._slots.append((name, base))
+        return f"{MARK}{len(self._slots) - 1}{MARK}"
 
     def _words(self, i: Instruction) -> list[str]:
         if isinstance(i, DmaDirect2d):
@@ -88,7 +124,7 @@ class Printer:
         if isinstance(i, Activate):
             last.insert(1, f"imm={0.0 if i.bias is None or isinstance(i.bias, View) else float(i.bias):f}")
         vectors = [n for n in ("bias", "scale") if isinstance(getattr(i, n, None), View)]
-        first.extend(f"{n}_ptr={self._pointer(getattr(i, n), typed=True)}" for n in vectors)
+        first.extend(f"{n}_ptr={getattr(i, n).dtype.trace_name}@{self._slot(n)}" for n in vectors)
         if "operand0" in fields_of(type(i)):
             first[1:1] = self._immediates(i)
         skipped = {*vectors, *(n for n in _immediate_names(i) if isinstance(getattr(i, n), View))}
@@ -98,15 +134,14 @@ class Printer:
 
     def _immediates(self, i: Instruction) -> list[str]:
         """imm=A,B and where each comes from: PTR reads one fp32 per partition at an address."""
-        values = [getattr(i, n) if n in _immediate_names(i) else None for n in ("operand0", "operand1")]
-        shown = [self._pointer(v) if isinstance(v, View) else "0" if v is None else repr(float(v)) for v in values]
+        names = "operand0", "operand1"
+        values = [getattr(i, n) if n in _immediate_names(i) else None for n in names]
+        pairs = zip(names, values, strict=True)
+        shown = [self._slot(n) if isinstance(v, View) else "0" if v is None else repr(float(v)) for n, v in pairs]
         words = [f"imm={','.join(shown)}"]
         if "imm_src=" not in i.attributes():
             words.append("imm_src=" + ",".join("PTR" if isinstance(v, View) else "INSTRUCTION" for v in values))
         return words
-
-    def _pointer(self, v: View, typed: bool = False) -> str:
-        return (f"{v.dtype.trace_name}@" if typed else "") + f"{self._address(v):#x}"
 
     def _address(self, v: View) -> int:
         """As engines see it: partitions PARTITION_STRIDE apart, PSUM behind SBUF."""
@@ -120,7 +155,7 @@ class Printer:
         strides = [*reversed(v.strides), *(stride,) * missing]
         counts = [*reversed(v.counts), *(1,) * missing]
         dtype = "" if isinstance(i, Matmul) and name == "dst" and v.dtype.name == "float32" else f"{v.dtype.trace_name}@"
-        return f"{_NAMES.get(name, name)}={dtype}{self._address(v):#x}{_listed(strides)}{_listed(counts)}"
+        return f"{_NAMES.get(name, name)}={dtype}{self._slot(name)}{_listed(strides)}{_listed(counts)}"
 
     # ---- DMA
 
@@ -137,12 +172,12 @@ class Printer:
     def _place(self, side: str, v: View) -> str:
         """An address, or an offset into a tensor that the runtime binds when the program is loaded."""
         if v.memory is not Memory.HBM:
-            return f"{side}_addr_imm={SBUF_APERTURE + self._address(v):#x}"
+            return f"{side}_addr_imm={self._slot(side, SBUF_APERTURE)}"
         table = v.tensor.removeprefix("table")
         if v.tensor not in self.addresses and table != v.tensor and table.isdecimal():
-            return f"{side}_table_offset_imm={v.offset:#x} {side}_table_index={table}"
+            return f"{side}_table_offset_imm={self._slot(side)} {side}_table_index={table}"
         base = HBM_APERTURE if v.tensor else 0  # a view without a tensor carries the address of a trace
-        return f"{side}_addr_imm={base + self.addresses.get(v.tensor, 0) + v.offset:#x}"
+        return f"{side}_addr_imm={self._slot(side, base)}"
 
 
 def listing(compiled: Compiled) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,12 +38,16 @@ ENGINES = ("Tensor", "TensorMatrix", "Vector", "Scalar", "GpSimd", "Sync")
 DMA_ENGINES = 16  # of a core; the profiler numbers them through all cores
 
 
-def save(of: SystemTrace | Runtime | Trace | Result, path: str | Path, *, slices: int = SLICES, devices: bool = True) -> Path:
+def save(
+    of: SystemTrace | Runtime | Trace | Result, path: str | Path, *, slices: int = SLICES, devices: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:  # fmt: skip
     """Write a Perfetto file and return its path; whole or not there.
 
     A system trace, or a runtime, shows host, runtime and cores, and with `devices` every execution's instructions inside
     its nc_exec_running. A hardware trace, or a result, shows one execution from time zero. More than about `slices` slices and
-    counter values are merged. Raises Unsupported without the package perfetto.
+    counter values are merged. `progress` is called now and then with packets done and packets in all, about.
+    Raises Unsupported without the package perfetto.
     """
     package = _package()
     if isinstance(slices, bool) or not isinstance(slices, int) or slices < 1:
@@ -56,7 +60,7 @@ def save(of: SystemTrace | Runtime | Trace | Result, path: str | Path, *, slices
     pixel = plan.pixel(slices)
     path = Path(path)
     with whole(path) as file:
-        _write(plan, pixel, _Writer(file, package))
+        _write(plan, pixel, _Writer(file, package, progress, 0 if progress is None else plan.count(pixel, 2)))
     return path
 
 
@@ -128,8 +132,9 @@ class _Device:
     def end(self) -> int:
         return max([int(r.end.max(initial=0)) for r in self.rows] + [int(c.time.max(initial=0)) for c in self.counters])
 
-    def count(self, pixel: int) -> int:
-        return sum(len(r.firsts(pixel)) for r in self.rows) + sum(len(c.merged(pixel).time) for c in self.counters)
+    def count(self, pixel: int, each: int = 1) -> int:
+        """Counter values, and `each` for a slice."""
+        return each * sum(len(r.firsts(pixel)) for r in self.rows) + sum(len(c.merged(pixel).time) for c in self.counters)
 
 
 def _firsts(short: npt.NDArray[np.bool_], *alike: Ints) -> Ints:
@@ -221,14 +226,15 @@ class _Plan:
         """0, or the length in ns below which slices are merged so that no more than `limit` remain."""
         ends = [e.end_ns for r in self.rows for e in r.events], [d.end for c in self.devices.values() for d in c.values()]
         end, pixel = max(itertools.chain(*ends), default=0), 0
-        while self._count(pixel) > limit and pixel <= end:
+        while self.count(pixel) > limit and pixel <= end:
             pixel = max(1, 2 * pixel, end // FIRST_PIXELS)
         return pixel
 
-    def _count(self, pixel: int) -> int:
-        size = {d: d.count(pixel) for c in self.devices.values() for d in c.values()}
+    def count(self, pixel: int, each: int = 1) -> int:
+        """Counter values, and `each` for a slice or event."""
+        size = {d: d.count(pixel, each) for c in self.devices.values() for d in c.values()}
         shown = sum(size[d] for core in self.devices for d, *_ in self.windows(core, pixel))
-        return shown + sum(int(np.count_nonzero(_groups(r, pixel)[0])) for r in self.rows)
+        return shown + each * sum(int(np.count_nonzero(_groups(r, pixel)[0])) for r in self.rows)
 
     def windows(self, core: int, pixel: int) -> Iterator[tuple[_Device, int, int, int]]:
         """Device, start of its body, begin and end of its window, for each execution that is not below a pixel."""
@@ -285,7 +291,8 @@ def _groups(r: system.Row, pixel: int) -> tuple[Ints, Ints]:
 class _Writer:
     """Packets of one sequence, serialised by the chunk; names are interned."""
 
-    def __init__(self, file: IO[bytes], package: Any) -> None:
+    def __init__(self, file: IO[bytes], package: Any, progress: Callable[[int, int], None] | None = None, total: int = 0) -> None:
+        self.progress, self.done, self.total = progress, 0, total
         self.file, self.make, self.packet = file, package.TraceProtoBuilder, package.TracePacket
         self.known: dict[tuple[str, str], int] = {}
         self.tracks = 0
@@ -305,6 +312,9 @@ class _Writer:
 
     def flush(self) -> None:
         self.file.write(self.chunk.serialize())
+        self.done += self.held
+        if self.progress is not None:
+            self.progress(min(self.done, self.total), self.total)
         self._renew()
 
     def intern(self, field: str, texts: Sequence[str]) -> list[int]:

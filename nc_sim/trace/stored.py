@@ -5,7 +5,8 @@ What is read is checked before it is believed; ProgramError names the file and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,7 @@ from ..files import PLACE, replacing, require_name
 from ..isa.errors import ProgramError
 
 LIMIT = 1 << 48  # of ticks, bytes and counts: sums and products of a few stay inside int64
+LONG_BINARY, LONGEST_SHORT = b"\xc6", (1 << 16) - 1  # msgpack: bin 32, and the most that bin 16 holds
 KINDS = {"<i1": 1, "<i2": 2, "<i4": 4, "<i8": 8}
 
 Ints = npt.NDArray[np.int64]
@@ -41,6 +43,41 @@ def whole(path: Path) -> Iterator[IO[bytes]]:
 def packed(value: Any) -> bytes:
     """As msgpack."""
     return bytes(msgpack.packb(value))
+
+
+def map_header(count: int) -> bytes:
+    """What stands in front of a map's keys and values."""
+    return bytes(msgpack.Packer().pack_map_header(count))
+
+
+def write_binary(file: IO[bytes], parts: Iterable[bytes]) -> None:
+    """Write parts as one binary of msgpack, whose length comes first: a long one's is filled in at the end."""
+    parts, held = iter(parts), b""
+    while len(held) <= LONGEST_SHORT and (part := next(parts, None)) is not None:
+        held += part
+    if len(held) <= LONGEST_SHORT:
+        file.write(packed(held))
+        return
+    start = file.tell()
+    file.write(LONG_BINARY + bytes(4))
+    file.write(held)
+    size = len(held)
+    for part in parts:
+        file.write(part)
+        size += len(part)
+    if size >= 1 << 32:
+        raise ProgramError("saving", f"{size} bytes in one part of a file", "below 4 GiB, which the form can hold")
+    end = file.tell()
+    file.seek(start + len(LONG_BINARY))
+    file.write(size.to_bytes(4, "big"))
+    file.seek(end)
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    """Of what was written; the file stays at its end."""
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+    return digest.hexdigest()
 
 
 def stored_ints(column: Ints) -> list[Any]:

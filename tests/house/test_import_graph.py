@@ -13,12 +13,13 @@ from conftest import REPOSITORY
 CORE_MAY = {"probe", "table", "timeline"}
 FAST_MAY = {"isa.errors", "table", "timeline"}
 LAYERS = [  # a module may import only from layers above its own
-    {"isa", "files"},
+    {"isa", "progress"},
+    {"files"},
     {"schema", "probe", "table"},
     {"chip", "timeline", "program"},
-    {"mechanisms", "timing", "access", "explain", "memory"},
+    {"mechanisms", "timing", "access", "alike", "explain", "memory"},
     {"expand", "allocate"},
-    {"lower", "validate"},
+    {"lower", "validate", "packing"},
     {"core", "fast", "sync"},
     {"numerics", "race", "forms"},
     {"result"},

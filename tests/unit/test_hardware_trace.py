@@ -18,12 +18,13 @@ import pytest
 from hypothesis import given, settings
 
 from conftest import REPOSITORY
-from nc_sim import Program, Result, forms, simulate
+from nc_sim import Program, Result, forms, simulate, workloads
 from nc_sim.isa import Engine
 from nc_sim.isa.dma import DmaDirect2d
 from nc_sim.isa.errors import ProgramError
 from nc_sim.trace import hardware
 from nc_sim.trace.hardware import Times, Trace, load, pack, trace_of, unpack
+from nc_sim.trace.stored import packed
 from programs import programs
 
 RANDOM = settings(max_examples=40)
@@ -334,14 +335,19 @@ def test_a_failing_write_leaves_no_half_file_and_the_old_trace(tmp_path: Path, m
 
 
 def test_a_write_that_stops_halfway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(path: Path, data: bytes) -> int:
-        with path.open("wb") as f:
-            f.write(data[: len(data) // 2])
-        raise OSError(28, "No space left on device")
+    written = []
 
-    monkeypatch.setattr(Path, "write_bytes", half)
+    def half(value: Any) -> bytes:
+        written.extend(p.stat().st_size for p in tmp_path.iterdir())
+        if value == "semaphores":  # the program file is written, and some columns of the trace
+            raise OSError(28, "No space left on device")
+        return packed(value)
+
+    monkeypatch.setattr(hardware, "packed", half)
+    result = run(workloads.load("pipeline").build(tiles=300))
     with pytest.raises(ProgramError):
-        run(handshake()).save(tmp_path)
+        result.save(tmp_path)
+    assert max(written) > 100_000
     assert list(tmp_path.iterdir()) == []
 
 

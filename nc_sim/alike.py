@@ -1,0 +1,68 @@
+"""What the instructions of a program have in common: a large one repeats a few, and many differ in addresses only.
+
+What is computed for each kind once is then picked by row, so that views of a finished run cost little for each instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from .isa import Instruction, Step, View, fields_of
+
+Ints = npt.NDArray[np.int64]
+
+
+@attrs.frozen(eq=False)
+class Alike:
+    """Instructions by equality, and those by kind: instructions of one kind differ only in where their operands lie."""
+
+    distinct: tuple[Instruction, ...]  # in order of their first step
+    row: Ints  # of each step: its place in `distinct`
+    kinds: tuple[Instruction, ...]  # the first of each kind
+    kind: Ints  # of each distinct instruction: its place in `kinds`
+
+    def pick(self, values: Iterable[Any], width: int) -> Ints:
+        """Columns of `width` numbers given for each kind, as rows [width, steps]."""
+        return np.array(list(values), np.int64).reshape(-1, width)[self.kind[self.row]].T
+
+
+def alike(steps: Sequence[Step]) -> Alike:
+    """Steps sorted by equal instructions and by kind."""
+    distinct: dict[Instruction, int] = {}
+    row = np.fromiter((distinct.setdefault(s.instruction, len(distinct)) for s in steps), np.int64, len(steps))
+    known: dict[object, int] = {}
+    kinds: list[Instruction] = []
+    kind = np.empty(len(distinct), np.int64)
+    for k, i in enumerate(distinct):
+        if (number := known.setdefault(kind_of(i), len(known))) == len(kinds):
+            kinds.append(i)
+        kind[k] = number
+    return Alike(tuple(distinct), row, tuple(kinds), kind)
+
+
+def kind_of(i: Instruction) -> tuple[object, ...]:
+    """Everything about an instruction but where its views lie. Numbers that print differently count as different: 1 and 1.0."""
+    key: list[object] = [type(i)]
+    for value in fields_reader(type(i))(i):
+        if type(value) is View:
+            key.append((value.memory, value.dtype.name, value.partitions, value.strides, value.counts))
+        else:
+            key.append(repr(value) if type(value) is float else value)
+    return tuple(key)
+
+
+def fields_reader(cls: type[Instruction]) -> Callable[[Instruction], tuple[Any, ...]]:
+    """A function that reads all fields of an instruction at once."""
+    if (known := _READERS.get(cls)) is None:
+        names = tuple(fields_of(cls))
+        known = _READERS[cls] = attrgetter(*names) if len(names) > 1 else lambda i: tuple(getattr(i, n) for n in names)
+    return known
+
+
+_READERS: dict[type[Instruction], Callable[[Instruction], tuple[Any, ...]]] = {}
