@@ -20,8 +20,8 @@ from nc_sim.lower import lower
 from nc_sim.memory import Memories
 from nc_sim.simulate import Compiled, compile_program
 from nc_sim.table import Role
+from nc_sim.testing import inputs, programs
 from nc_sim.timeline import Timeline
-from programs import inputs, programs
 
 CHIP = chip.load("trn2")
 
