@@ -73,7 +73,7 @@ class _Builder:
 
     def part(self, dst: View, *sources: View) -> tuple[View, ...]:
         """The operands, or the same slice of each."""
-        if self.free > 1 and self.draw(st.integers(0, 2)) == 0:
+        if self.free > 1 and self.draw(st.integers(0, 2)) == 2:
             cut = self.draw(st.integers(1, self.free - 1))
             window = slice(cut, None) if self.draw(st.booleans()) else slice(0, cut)
             if dst in self.ready:
