@@ -10,6 +10,9 @@ A timeline that no sum exceeds is no earlier than that solution, in any row: `fi
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import accumulate
+
 import numpy as np
 
 from ..table import Ints, Op, Rule, Table, When
@@ -53,7 +56,7 @@ class _Path:
         self.trigger = np.zeros(table.transfers, np.int64)
         for row in range(table.rows):
             self.trigger[table.fan_ptr[row] : table.fan_ptr[row + 1]] = row
-        self.reaching: dict[int, tuple[Ints, Ints]] = {}  # semaphore -> ticks of its updates, and its values from then on
+        self.reaching: dict[int, tuple[list[int], list[int]]] = {}  # semaphore -> ticks of its updates, and its values from then on
 
     def solve(self) -> None:
         for _ in range(SWEEPS):
@@ -120,7 +123,7 @@ class _Path:
             for row, k in self.raised[semaphore]:
                 base = {When.START: self.start, When.STREAMED: self.streamed, When.FINISH: self.finish}[When(int(t.update_when[k]))][row]
                 fired.append((int(base + t.delays[t.update_delay[k]].min()), int(t.update_value[k])))
-            ticks, amounts = np.array(sorted(fired), np.int64).T
-            self.reaching[semaphore] = ticks, np.cumsum(amounts)
+            fired.sort()
+            self.reaching[semaphore] = [tick for tick, _ in fired], list(accumulate(amount for _, amount in fired))
         ticks, values = self.reaching[semaphore]
-        return int(ticks[min(int(np.searchsorted(values, wanted)), len(ticks) - 1)])
+        return ticks[min(bisect_left(values, wanted), len(ticks) - 1)]

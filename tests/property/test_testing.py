@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
-from nc_sim import ChipError, InternalError, NcSimError, Program, ProgramError, Result, chip, simulate, testing, workloads
+from engines import mutant
+from nc_sim import ChipError, InternalError, NcSimError, Program, ProgramError, Result, chip, core, simulate, testing, workloads
 from nc_sim.isa import REGISTRY, Instruction, View
 from nc_sim.isa.dma import DmaDirect2d
 from nc_sim.schema import SCHEMA
@@ -33,6 +34,7 @@ from nc_sim.testing import (
     what_ifs,
 )
 from nc_sim.testing.speed import HIGHER, LOWER
+from test_engine_order import MUTANTS as MUTANTS_OF_THE_ENGINE
 
 CHIP = chip.load("trn2")
 SHRINK = settings(max_examples=1000, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
@@ -120,7 +122,7 @@ def test_a_failing_program_shrinks_to_few_calls_on_one_element() -> None:
 
 
 def test_a_drawn_program_shows_itself_as_text() -> None:
-    shown = repr(find(programs(), lambda p: True, settings=SHRINK))
+    shown = repr(find(programs(), lambda p: True, settings=settings(SHRINK, max_examples=20)))
     assert shown.startswith("program random\n\ninput x0 float32 [1,1]")
     assert "dma_copy dst=hbm:y0" in shown
 
@@ -310,13 +312,29 @@ def test_values_of_a_broken_output_are_told_with_their_element() -> None:
 
 def test_a_lost_update_of_a_wait_is_seen_by_the_dependencies_alone() -> None:
     """The engine runs a table that lost its waits: its timeline breaks the dependencies of the right one."""
-    from nc_sim import core
-
     table = RESULT.table
     free = attrs.evolve(table, wait_value=np.where(table.wait_semaphore == np.bincount(table.wait_semaphore).argmax(), 0, table.wait_value))
     with pytest.raises(AssertionError, match="at the earliest"):
         testing.check_dependencies(attrs.evolve(RESULT, timeline=core.run(free)))
     assert set(table.update_op.tolist()) == {int(Op.ADD)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "the last wait is dropped",
+        "DMA latency is lost",
+        "updates of beginnings are seen in the same tick",
+        "a broken lump still ends",
+    ],
+)
+def test_dependencies_tell_a_broken_engine_without_another_engine(name: str) -> None:
+    """Mutants of the SimPy engine, on programs with one ring and with several."""
+    run = mutant(core, "run", *MUTANTS_OF_THE_ENGINE[name])
+    results = [RESULT, *(simulate(workloads.load(n).build(), values=False) for n in ("matmul", "pipeline"))]
+    broken = [attrs.evolve(r, timeline=run(r.table)) for r in results]
+    with pytest.raises(AssertionError, match="at the earliest"):
+        list(map(testing.check_dependencies, broken))
 
 
 def test_an_engine_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
