@@ -38,13 +38,13 @@ from nc_sim.testing.speed import HIGHER, LOWER
 from test_engine_order import MUTANTS as MUTANTS_OF_THE_ENGINE
 
 CHIP = chip.load("trn2")
-SHRINK = settings(max_examples=1000, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+SHRINK = settings(max_examples=500, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
 
 # --- what strategies promise -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(programs(), st.data())
 def test_every_invariant_holds_of_an_automatic_program(program: Program, data: st.DataObject) -> None:
     assert not program.explicit
@@ -52,7 +52,7 @@ def test_every_invariant_holds_of_an_automatic_program(program: Program, data: s
     check_all(simulate(program, inputs=arrays), arrays)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(explicit_programs())
 def test_every_invariant_holds_of_an_explicit_program_which_has_no_race(program: Program) -> None:
     assert program.explicit
@@ -77,7 +77,7 @@ def test_an_explicit_program_that_loses_a_wait_has_a_race() -> None:
         simulate(program, values=False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(programs(6), what_ifs())
 def test_a_what_if_is_taken_and_the_run_ends_or_is_refused(program: Program, overrides: dict[str, Any]) -> None:
     CHIP.what_if(overrides)
@@ -123,7 +123,7 @@ def test_a_failing_program_shrinks_to_few_calls_on_one_element() -> None:
 
 
 def test_a_drawn_program_shows_itself_as_text() -> None:
-    shown = repr(find(programs(), lambda p: True, settings=settings(SHRINK, max_examples=20)))
+    shown = repr(find(programs(), lambda p: True, settings=settings(SHRINK, max_examples=5)))
     assert shown.startswith("program random\n\ninput x0 float32 [1,1]")
     assert "dma_copy dst=hbm:y0" in shown
 
@@ -367,7 +367,7 @@ def faster() -> st.SearchStrategy[dict[str, Any]]:
     return st.sampled_from(found)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(programs(), faster())
 def test_more_speed_is_never_slower_but_for_the_anomalies(program: Program, what_if: dict[str, Any]) -> None:
     check_not_slower(simulate(program, values=False), what_if)
