@@ -39,8 +39,8 @@ class Entry:
                 raise ChipError(where, f"{raw!r}", "true or false")
             return text == "true"
         if self.kind == "sets":
-            if not isinstance(raw, list) or not all(isinstance(s, list) and all(isinstance(n, str) for n in s) for s in raw):
-                raise ChipError(where, f"{raw!r}", "a list of lists of names")
+            if not isinstance(raw, list) or not raw or not all(isinstance(s, list) and all(isinstance(n, str) for n in s) for s in raw):
+                raise ChipError(where, f"{raw!r}", "a list of lists of names, at least one")
             return tuple(tuple(s) for s in raw)
         words = self.kind.removeprefix("word:").split("|")
         if raw not in words:

@@ -15,6 +15,8 @@ from ..isa import Engine, Work
 from ..isa.errors import Unspecified
 from .cost import Cost, same
 
+UNSTREAMED = ("table_load", "read_accumulator")  # of ScalarE
+
 
 def cost(work: Work, engine: Engine, chip: Reader) -> Cost:
     """The cost of one instruction on an elementwise engine."""
@@ -27,21 +29,28 @@ def cost(work: Work, engine: Engine, chip: Reader) -> Cost:
     raise Unspecified(engine.label, f"no cost for {work.kind!r}", "an elementwise engine, or a TensorEngine instruction with its own rule")
 
 
+def cycles_per_element(work: Work, engine: Engine, chip: Reader) -> Fraction:
+    """Cycles of the engine's clock that one element of the stream takes; 0 for what streams nothing."""
+    if engine is Engine.SCALAR:
+        return Fraction(0) if work.kind in UNSTREAMED else Fraction(chip("scalar.cycles_per_element"))
+    kind = _kind(engine.name.lower(), work.kind, chip)
+    rate = Fraction(chip(f"{kind}.cycles_per_element"))
+    if engine is not Engine.VECTOR or work.psum_read or work.psum_write:
+        return rate
+    if work.widening and work.kind == "copy":
+        return rate * Fraction(chip("vector.copy.widening_ratio"))
+    fast = work.sixteen_bit and work.contiguous
+    return rate * Fraction(chip(f"{kind}.sixteen_bit_ratio") if fast else chip(f"{kind}.sbuf_ratio"))
+
+
 def vector(work: Work, chip: Reader) -> Cost:
     """Fixed latency by memory; two-fold and four-fold rates apply only when every operand is in SBUF."""
     kind = _kind("vector", work.kind, chip)
     psum = work.psum_read or work.psum_write
     fixed, gap = chip(f"{kind}.{'psum' if psum else 'sbuf'}_fixed_ns"), chip("vector.gap_ns")
-    rate = chip(f"{kind}.cycles_per_element")
-    if not psum:
-        if work.widening and work.kind == "copy":
-            rate *= chip("vector.copy.widening_ratio")
-        else:
-            fast = work.sixteen_bit and work.contiguous
-            rate *= chip(f"{kind}.sixteen_bit_ratio") if fast else chip(f"{kind}.sbuf_ratio")
     if work.vectors:
         fixed, gap = fixed + chip("vector.pointer_ns"), gap + chip("vector.pointer_ns")
-    return _streamed(work, Engine.VECTOR, rate, fixed, gap, chip)
+    return _streamed(work, Engine.VECTOR, fixed, gap, chip)
 
 
 def scalar(work: Work, chip: Reader) -> Cost:
@@ -57,19 +66,24 @@ def scalar(work: Work, chip: Reader) -> Cost:
     key = _kind("scalar", kind, chip, f".{memory}_fixed_ns")
     extra = chip(f"scalar.{kind}_pointer_ns") if work.vectors else Fraction(0)
     fixed, gap = chip(f"{key}.{memory}_fixed_ns") + extra, chip(f"{key}.{memory}_gap_ns") + extra
-    return _streamed(work, Engine.SCALAR, chip("scalar.cycles_per_element"), fixed, gap, chip)
+    return _streamed(work, Engine.SCALAR, fixed, gap, chip)
 
 
 def gpsimd(work: Work, chip: Reader) -> Cost:
     """No overlap between instructions is documented, so the next starts when one ends."""
     kind = _kind("gpsimd", work.kind, chip)
     fixed = chip(f"{kind}.fixed_ns")
-    return _streamed(work, Engine.GPSIMD, chip(f"{kind}.cycles_per_element"), fixed, fixed, chip)
+    return _streamed(work, Engine.GPSIMD, fixed, fixed, chip)
 
 
-def _streamed(work: Work, engine: Engine, cycles: Fraction, fixed: Fraction, gap: Fraction, chip: Reader) -> Cost:
+def stream_ns(work: Work, engine: Engine, chip: Reader) -> Fraction:
+    """How long an instruction's elements stream, without latency and gap."""
     c = chip.chip
-    stream = work.elements * cycles * c.cycle_ticks(engine) / c.ticks_per_ns
+    return work.elements * cycles_per_element(work, engine, chip) * c.cycle_ticks(engine) / c.ticks_per_ns
+
+
+def _streamed(work: Work, engine: Engine, fixed: Fraction, gap: Fraction, chip: Reader) -> Cost:
+    c, stream = chip.chip, stream_ns(work, engine, chip)
     return same(c.ticks(stream + gap), c.ticks(stream + fixed))
 
 

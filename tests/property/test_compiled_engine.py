@@ -17,9 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from longest_path import longest_path
 
-import programs
 from engines import BOUNDARY_MOVES, caught, mutant, one_engine, outcome, packet_by_packet
 from naive_engine import simulate as naive
 from nc_sim import Program, chip, core, fast, simulate, workloads
@@ -27,6 +25,7 @@ from nc_sim.isa.errors import Deadlock, ProgramError, Unsupported
 from nc_sim.lower import lower
 from nc_sim.simulate import compile_program
 from nc_sim.table import Table
+from nc_sim.testing import longest_path, programs
 from plans import DIRECTED, RANDOM, Move, Plan, Row, Up, array_plans, one_engine_moves, plans
 
 CHIP = chip.load("trn2")
@@ -69,7 +68,7 @@ def test_packets_passed_in_one_event_end_as_if_passed_one_by_one(moves: list[Mov
 
 
 @settings(max_examples=60, deadline=None)
-@given(programs.programs(), st.sampled_from([{}, {"dma.hardware.busy_delay_ns": 0}, {"tensor.gate.kind": "none"}]))
+@given(programs(), st.sampled_from([{}, {"dma.hardware.busy_delay_ns": 0}, {"tensor.gate.kind": "none"}]))
 def test_any_program_has_the_timeline_of_the_simpy_engine(program: Program, what_if: dict[str, Any]) -> None:
     table = table_of(program, **what_if)
     assert fast.loop(table) == core.run(table)

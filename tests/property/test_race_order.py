@@ -17,8 +17,8 @@ from nc_sim.isa import Step, Wait
 from nc_sim.isa.errors import NcSimError
 from nc_sim.lower import lower
 from nc_sim.simulate import compile_program
+from nc_sim.testing import programs
 from plain_order import PlainOrder
-from programs import programs
 
 CHIP = chip.load("trn2")
 RACE: Any = sys.modules["nc_sim.race"]

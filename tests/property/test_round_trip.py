@@ -16,7 +16,8 @@ from nc_sim.isa import REGISTRY, Step, fields_of
 from nc_sim.isa.errors import ProgramError
 from nc_sim.isa.text import RESERVED, build, parse_step, step_to_text
 from nc_sim.program import Program
-from strategies import LINES, NAMES, legal, programs, steps
+from nc_sim.testing import drafts, instructions
+from nc_sim.testing.operands import LINES, NAMES, steps
 
 RANDOM = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 EACH = settings(RANDOM, max_examples=30)  # for every instruction
@@ -95,7 +96,7 @@ def test_a_step_prints_as_one_line_of_words(mnemonic: str, data: st.DataObject) 
 @EACH
 @given(data=st.data())
 def test_every_instruction_has_legal_examples(mnemonic: str, data: st.DataObject) -> None:
-    made = data.draw(legal(REGISTRY[mnemonic]))
+    made = data.draw(instructions(REGISTRY[mnemonic]))
     made.check()
     assert made == build(type(made), {n: getattr(made, n) for n in fields_of(type(made))})
 
@@ -125,7 +126,7 @@ def legal_example(mnemonic: str) -> Step:
     found: list[Any] = []
 
     @settings(RANDOM, max_examples=1)
-    @given(legal(cls))
+    @given(instructions(cls))
     def take(made: Any) -> None:
         found.append(made)
 
@@ -137,7 +138,7 @@ def legal_example(mnemonic: str) -> Step:
 
 
 @RANDOM
-@given(programs())
+@given(drafts())
 def test_a_program_comes_back_equal_from_text(p: Program) -> None:
     text = forms.program_to_text(p)
     back = forms.program_from_text(text)
@@ -146,7 +147,7 @@ def test_a_program_comes_back_equal_from_text(p: Program) -> None:
 
 
 @RANDOM
-@given(programs())
+@given(drafts())
 def test_a_program_comes_back_equal_from_msgpack(p: Program) -> None:
     data = forms.program_to_msgpack(p)
     back = forms.program_from_msgpack(data)
@@ -155,7 +156,7 @@ def test_a_program_comes_back_equal_from_msgpack(p: Program) -> None:
 
 
 @RANDOM
-@given(programs(), st.lists(LINES, min_size=9, max_size=9))
+@given(drafts(), st.lists(LINES, min_size=9, max_size=9))
 def test_the_hash_does_not_depend_on_the_form_nor_on_the_lines(p: Program, lines: list[str]) -> None:
     before = forms.canonical_hash(p)
     assert forms.canonical_hash(forms.program_from_text(forms.program_to_text(p))) == before
@@ -169,7 +170,7 @@ def test_the_hash_does_not_depend_on_the_form_nor_on_the_lines(p: Program, lines
 
 
 @RANDOM
-@given(programs(), programs())
+@given(drafts(), drafts())
 def test_different_programs_have_different_hashes(a: Program, b: Program) -> None:
     for p in (a, b):
         p.tensors = {n: attrs.evolve(t, line="") for n, t in p.tensors.items()}
@@ -183,7 +184,7 @@ def test_different_programs_have_different_hashes(a: Program, b: Program) -> Non
 
 
 @RANDOM
-@given(programs(most=3), st.data())
+@given(drafts(most=3), st.data())
 def test_flipped_bytes_of_msgpack_give_a_program_error_or_a_program(p: Program, data: st.DataObject) -> None:
     damaged = bytearray(forms.program_to_msgpack(p))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -194,7 +195,7 @@ def test_flipped_bytes_of_msgpack_give_a_program_error_or_a_program(p: Program, 
 
 
 @RANDOM
-@given(programs(most=2), st.data())
+@given(drafts(most=2), st.data())
 def test_every_truncation_of_msgpack_is_a_program_error(p: Program, data: st.DataObject) -> None:
     whole = forms.program_to_msgpack(p)
     with pytest.raises(ProgramError, match="cut off"):
@@ -202,14 +203,14 @@ def test_every_truncation_of_msgpack_is_a_program_error(p: Program, data: st.Dat
 
 
 @RANDOM
-@given(programs(most=2), st.binary(min_size=1, max_size=9))
+@given(drafts(most=2), st.binary(min_size=1, max_size=9))
 def test_bytes_after_the_program_are_a_program_error(p: Program, tail: bytes) -> None:
     with pytest.raises(ProgramError, match=f"{len(tail)} bytes after the program"):
         forms.program_from_msgpack(forms.program_to_msgpack(p) + tail)
 
 
 @settings(RANDOM, max_examples=500)
-@given(programs(most=2), st.data())
+@given(drafts(most=2), st.data())
 def test_a_replaced_part_of_msgpack_is_refused_or_stored_as_it_was(p: Program, data: st.DataObject) -> None:
     raw = msgpack.unpackb(forms.program_to_msgpack(p))
     at = raw
@@ -232,7 +233,7 @@ def test_random_bytes_are_a_program_error(data: bytes) -> None:
 
 
 @settings(RANDOM, max_examples=300)
-@given(programs(most=3), st.data())
+@given(drafts(most=3), st.data())
 def test_damaged_text_gives_a_program_error_or_a_program(p: Program, data: st.DataObject) -> None:
     text = forms.program_to_text(p)
     start = data.draw(st.integers(0, len(text)))
@@ -244,7 +245,7 @@ def test_damaged_text_gives_a_program_error_or_a_program(p: Program, data: st.Da
 
 
 @RANDOM
-@given(programs(most=3), st.data())
+@given(drafts(most=3), st.data())
 def test_exchanged_words_of_text_give_a_program_error_or_a_program(p: Program, data: st.DataObject) -> None:
     lines = forms.program_to_text(p).split("\n")
     words = [word for line in lines for word in line.split()]

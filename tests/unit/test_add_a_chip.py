@@ -186,7 +186,7 @@ def test_a_source_without_a_code_of_the_file_is_refused() -> None:
         ("dma.engines", "15.5", "15.5; a whole number of at least 1"),
         ("tensor.gate.kind", '"sliding"', "'sliding'; one of windows, none"),
         ("tensor.transpose_mode", "1", "1; true or false"),
-        ("scalar.table_sets", '["exp"]', "['exp']; a list of lists of names"),
+        ("scalar.table_sets", '["exp"]', "['exp']; a list of lists of names, at least one"),
     ],
 )
 def test_a_value_that_does_not_fit_its_key_is_refused(key: str, value: str, message: str) -> None:

@@ -22,10 +22,10 @@ from nc_sim import Program, Result, forms, simulate, workloads
 from nc_sim.isa import Engine
 from nc_sim.isa.dma import DmaDirect2d
 from nc_sim.isa.errors import ProgramError
+from nc_sim.testing import programs
 from nc_sim.trace import hardware
 from nc_sim.trace.hardware import Times, Trace, load, pack, trace_of, unpack
 from nc_sim.trace.stored import packed
-from programs import programs
 
 RANDOM = settings(max_examples=40)
 

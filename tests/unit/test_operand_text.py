@@ -23,9 +23,9 @@ from nc_sim.isa.tensor import LoadWeights, Matmul
 from nc_sim.isa.vector import Reciprocal, TensorCopy, TensorReduce, TensorScalar
 from nc_sim.program import Tensor
 from nc_sim.simulate import compile_program
+from nc_sim.testing import instructions
 from nc_sim.trace import profile_csv
 from nc_sim.trace.operands import Printer, function, listing, operands, packet_bytes, patterns_of, track
-from strategies import legal
 
 RANDOM = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=30)
 
@@ -358,7 +358,7 @@ def same_instruction(a: Instruction, b: Instruction, addresses: dict[str, int]) 
 def test_random_operands_read_back_as_the_same_work(
     cls: type[Instruction], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    i = data.draw(legal(cls))
+    i = data.draw(instructions(cls))
     if isinstance(i, Activate) and isinstance(i.scale, View):
         i = attrs.evolve(i, scale=1.0)  # the reader knows no pointer to a scale
     if any(v.memory is Memory.HBM for _, v, _ in i.views):
@@ -375,7 +375,7 @@ def test_random_operands_read_back_as_the_same_work(
 @RANDOM
 @given(data=st.data())
 def test_every_machine_instruction_prints_on_one_line(mnemonic: str, data: st.DataObject) -> None:
-    i = data.draw(legal(REGISTRY[mnemonic]))
+    i = data.draw(instructions(REGISTRY[mnemonic]))
     text = Printer({}, {}).text(Step(i, i.engines[0], (Wait(1, 2),)))
     assert text.isprintable()
     assert text == " ".join(text.split())

@@ -22,7 +22,7 @@ from nc_sim.isa.vector import TensorCopy
 from nc_sim.lower import lower, queue_name
 from nc_sim.program import Tensor
 from nc_sim.simulate import Compiled, compile_program
-from programs import programs
+from nc_sim.testing import programs
 
 TRN2 = chip.load("trn2")
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = Engine

@@ -20,10 +20,10 @@ from nc_sim.isa.dma import DmaDirect2d
 from nc_sim.packing import StepPacker
 from nc_sim.result import _union
 from nc_sim.table import Op
+from nc_sim.testing import programs
 from nc_sim.trace import hardware, perfetto
 from nc_sim.trace.operands import Printer
 from nc_sim.trace.stored import write_binary
-from programs import programs
 
 FEW = settings(max_examples=25)
 

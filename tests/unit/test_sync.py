@@ -22,7 +22,7 @@ from nc_sim.isa.control import EventSemaphore, Nop
 from nc_sim.isa.dma import DmaDirect2d
 from nc_sim.lower import lower, queue_name
 from nc_sim.simulate import Compiled, compile_program
-from programs import programs
+from nc_sim.testing import programs
 
 TRN2 = chip.load("trn2")
 SCALAR, TENSOR, VECTOR, GPSIMD = 4, 5, 6, 7  # semaphores

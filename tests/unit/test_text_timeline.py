@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from nc_sim import Program, Result, simulate
 from nc_sim.isa.errors import ProgramError
+from nc_sim.testing import programs
 from nc_sim.trace.hardware import Ints, Texts, Times, Trace, trace_of
 from nc_sim.trace.text import LABEL, escape, shorten, table, timeline
 from nc_sim.trace.text import _merged as merged
 from nc_sim.trace.text import _overlap as overlap
-from programs import programs
 
 
 def run(p: Program, **options: Any) -> Result:

@@ -175,6 +175,7 @@ def test_every_mechanism_changes_time_when_switched_off(name: str) -> None:
         ("vector.gap_ns", float("nan"), "what-if vector.gap_ns: nan; a number of at least 0"),
         ("dma.engines", 1.5, "what-if dma.engines: 1.5; a whole number of at least 1"),
         ("tensor.transpose_mode", "maybe", "what-if tensor.transpose_mode: 'maybe'; true or false"),
+        ("scalar.table_sets", [], "what-if scalar.table_sets: []; a list of lists of names, at least one"),
         ("tensor.gate.kind", "token", "what-if tensor.gate.kind: 'token'; one of windows, none"),
     ],
 )

@@ -1,14 +1,14 @@
-"""Random legal automatic programs, for property tests."""
+"""Random automatic programs that run."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 from hypothesis import strategies as st
 
-from nc_sim import Program
-from nc_sim.isa import View
+from ..isa import View
+from ..program import Program
+from .drawn import DrawnProgram, number_lines
 
 TYPES = ("float32", "bfloat16", "float16")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
@@ -17,34 +17,37 @@ BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
 class _Builder:
     """Draws calls over a small pool of tensors, reading only what was written."""
 
-    def __init__(self, draw: Any, most: int) -> None:
-        self.draw, self.p = draw, Program("random")
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw, self.p = draw, DrawnProgram("random")
         self.partitions = draw(st.sampled_from([1, 4, 32, 127, 128]))
         self.free = draw(st.sampled_from([1, 2, 16, 65, 128]))
         self.ready: list[View] = []
         self.hbm: list[View] = []
         self.outputs = 0
-        for k in range(draw(st.integers(1, 2))):
-            x = self.p.input(f"x{k}", (self.partitions, self.free), draw(st.sampled_from(TYPES)))
-            self.hbm.append(x)
-            t = self.fresh(x.dtype.name)
-            self.p.dma_copy(dst=t, src=x)
-            self.ready.append(t)
-        kinds = [
-            self.elementwise,
+        self.input()
+
+    def input(self) -> None:
+        """Declare an input and load it."""
+        x = self.p.input(f"x{len(self.hbm)}", (self.partitions, self.free), self.draw(st.sampled_from(TYPES)))
+        self.hbm.append(x)
+        t = self.fresh(x.dtype.name)
+        self.p.dma_copy(dst=t, src=x)
+        self.ready.append(t)
+
+    def kinds(self) -> list[Callable[[], None]]:
+        """Plain ones first: examples shrink towards them."""
+        return [
+            self.copy,
             self.scalar,
+            self.elementwise,
             self.activate,
             self.reduce,
-            self.copy,
             self.load,
             self.store,
             self.spill,
-            self.product,
             self.pattern,
+            self.product,
         ]
-        for _ in range(draw(st.integers(0, most))):
-            draw(st.sampled_from(kinds))()
-        self.store()
 
     def fresh(self, dtype: str = "float32", psum: bool = False) -> View:
         make = self.p.psum if psum else self.p.sbuf
@@ -58,7 +61,7 @@ class _Builder:
         """A new tensor or one to overwrite."""
         if self.draw(st.booleans()):
             return self.any()
-        t = self.fresh(self.draw(st.sampled_from(TYPES)), psum=self.draw(st.integers(0, 5)) == 0 and self.psum_left())
+        t = self.fresh(self.draw(st.sampled_from(TYPES)), psum=self.draw(st.integers(0, 5)) == 5 and self.psum_left())
         return t
 
     def psum_left(self) -> bool:
@@ -70,7 +73,7 @@ class _Builder:
 
     def part(self, dst: View, *sources: View) -> tuple[View, ...]:
         """The operands, or the same slice of each."""
-        if self.free > 1 and self.draw(st.integers(0, 2)) == 0:
+        if self.free > 1 and self.draw(st.integers(0, 2)) == 2:
             cut = self.draw(st.integers(1, self.free - 1))
             window = slice(cut, None) if self.draw(st.booleans()) else slice(0, cut)
             if dst in self.ready:
@@ -151,7 +154,8 @@ class _Builder:
     def product(self) -> None:
         """Round to bf16 or stay fp32, multiply, and come back through PSUM."""
         if not self.psum_left() or self.free != self.partitions:
-            return self.copy()
+            self.copy()
+            return
         a, b = self.any(sbuf=True), self.any(sbuf=True)
         dtype = self.draw(st.sampled_from(["float32", "bfloat16"]))
         s, m = self.fresh(dtype), self.fresh(dtype)
@@ -165,7 +169,6 @@ class _Builder:
             self.p.nc_transpose(dst=turned, data=s)
             self.wrote(turned)
         self.wrote(out)
-        return None
 
     def pattern(self) -> None:
         dst = self.fresh("float32")
@@ -178,12 +181,35 @@ class _Builder:
 
 
 @st.composite
-def programs(draw: Any, most: int = 12) -> Program:
-    """Automatic programs over every call, with loads, stores and spills by every kind of DMA."""
-    return _Builder(draw, most).p
+def _maybe_another_input(draw: st.DrawFn, builder: _Builder) -> None:
+    if draw(st.booleans()):
+        builder.input()
 
 
-def inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
-    """Small values, so that long chains stay finite."""
-    rng = np.random.default_rng(seed)
-    return {t.name: rng.uniform(-1, 1, t.shape).astype(t.dtype.numpy) for t in program.tensors.values() if t.kind == "input"}
+@st.composite
+def _one_call(draw: st.DrawFn, builder: _Builder) -> bool:
+    """Append a call and what it needs, or nothing: then the program ends. A strategy of its own, so that shrinking drops it whole."""
+    kind = draw(st.sampled_from([None, *builder.kinds()]))
+    if kind is not None:
+        kind()
+    return kind is not None
+
+
+@st.composite
+def programs(draw: st.DrawFn, most: int = 12) -> Program:
+    """Automatic programs that run without an error, with values and for time only.
+
+    One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions, products, transposes,
+    patterns, loads, stores and spills by every kind of DMA, whole tensors or slices), and a store to an output ends it.
+    All tensors of a program have one shape: 1 to 128 partitions, 1 to 128 elements. Reads are of what was written, and
+    tensors are overwritten while others still read them, so every kind of conflict occurs. `inputs` makes its arrays;
+    what is computed of them is finite or not, as the calls happen to be. Shrinks to a load and a store of one element.
+    """
+    builder = _Builder(draw)
+    draw(_maybe_another_input(builder))
+    for _ in range(most):
+        if not draw(_one_call(builder)):
+            break
+    builder.store()
+    number_lines(builder.p)
+    return builder.p

@@ -1,9 +1,9 @@
-"""Random views, instructions, steps and programs. The registry drives them: a new instruction is covered the day it lands.
+"""Random views, instructions and steps. The registry drives them: a new instruction is covered the day it lands.
 
-`instructions(cls)` draws every field from its kind, whether or not the operands fit together. `legal(cls)` draws operands
-that pass `check()`: it finds one legal combination by search, then keeps each random change that stays legal. A new kind
-of field needs a line in `values` and in `_candidates`; an instruction whose shapes the search cannot guess needs one in
-`SHAPES`. Both say so themselves.
+`instructions` draws operands that pass `check()`: it finds one legal combination by search, then keeps each random change
+that stays legal. `unchecked_instructions` draws every field from its kind, whether or not the operands fit together. A new
+kind of field needs a line in `values` and in `_candidates`; an instruction whose shapes the search cannot guess needs one
+in `SHAPES`. Both say so themselves.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import math
 from typing import Any
 
 import attrs
-import numpy as np
 from hypothesis import strategies as st
 
-from nc_sim.isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
-from nc_sim.isa.errors import ProgramError
-from nc_sim.isa.fields import Axes, Choice, ElementType, Flag, Integer, Maybe, Operand, Pattern, Real, Scalar
-from nc_sim.program import Program, Semaphore
+from ..isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
+from ..isa.errors import ProgramError
+from ..isa.fields import Axes, Choice, ElementType, Flag, Integer, Maybe, Operand, Pattern, Real, Scalar
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 NUMBERS = INT32 | st.floats(allow_nan=False)
@@ -38,7 +36,11 @@ PLACES = (Memory.SBUF, Memory.PSUM, Memory.HBM)
 
 
 def views(elements: int | None = None) -> st.SearchStrategy[View]:
-    """Well-formed views anywhere, absolute ones included; with `elements`, of one such count per partition."""
+    """Well-formed views of any memory, type and pattern, absolute ones (without a tensor) included.
+
+    With `elements`, all have that many elements per partition. Every view is one that its class takes; none is promised
+    to lie inside a tensor or a memory. Shrinks to a float32 view of SBUF without dimensions.
+    """
 
     @st.composite
     def build(draw: st.DrawFn) -> View:
@@ -78,20 +80,20 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(st.tuples(st.integers(1 - 2**31, 2**31 - 1), st.integers(1, 2**31 - 1)), max_size=5).map(tuple)
     if isinstance(kind, Axes):
         return st.lists(st.integers(-5, 5), min_size=1, max_size=5).map(tuple)
-    raise NotImplementedError(f"{kind!r} is a new kind of field: say in tests/strategies.py what it takes")
+    raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what it takes")
 
 
-def instructions(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
-    """Instructions of a class whose operands are legal one by one."""
+def unchecked_instructions(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
+    """Instructions of a class whose operands are legal one by one; most do not pass `check()`."""
     return st.fixed_dictionaries({name: values(kind) for name, kind in fields_of(cls).items()}).map(lambda fields: cls(**fields))
 
 
 def steps(cls: type[Instruction], semaphores: int = 256) -> st.SearchStrategy[Step]:
-    """Such instructions in a queue, with waits and updates of any of the semaphores."""
+    """Unchecked instructions in a queue, with waits and updates of any of the semaphores."""
     numbers, amounts = st.integers(0, semaphores - 1), st.integers(0, 2**31)
     return st.builds(
         Step,
-        instructions(cls),
+        unchecked_instructions(cls),
         st.sampled_from(cls.engines),
         st.lists(st.builds(Wait, numbers, amounts), max_size=3).map(tuple),
         st.lists(st.builds(Update, numbers, st.sampled_from(UpdateOp), amounts, st.sampled_from(When)), max_size=3).map(tuple),
@@ -133,7 +135,7 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
         return [((1, f),)]
     if isinstance(kind, Axes):
         return [(1,)]
-    raise NotImplementedError(f"{kind!r} is a new kind of field: say in tests/strategies.py what to try")
+    raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what to try")
 
 
 def _required(cls: type[Instruction]) -> list[str]:
@@ -172,12 +174,23 @@ def template(mnemonic: str) -> tuple[int, ...]:
     for chosen in itertools.islice(itertools.product(*indices), SEARCHED):
         if _passes(_made(cls, chosen, *PLAIN)):
             return chosen
-    raise NotImplementedError(f"no legal {mnemonic} found: say in tests/strategies.py what its operands look like")
+    raise NotImplementedError(f"no legal {mnemonic} found: say in nc_sim/testing/operands.py what its operands look like")
+
+
+def instructions(cls: type[Instruction] | None = None) -> st.SearchStrategy[Instruction]:
+    """Instructions and calls that pass `check()`, of one class or, without one, of any in the registry.
+
+    Each operand is a window of a tensor that has the name of its field: up to 32 partitions and 48 elements, of any type
+    and memory that the instruction takes, with gaps, reversed order or a split dimension. Whether a chip executes it
+    (engines, start partitions, sizes of memories) is not promised. `instructions(REGISTRY["activation"])` draws one kind.
+    """
+    if cls is not None:
+        return _legal(cls)
+    return st.sampled_from([REGISTRY[name] for name in sorted(REGISTRY)]).flatmap(_legal)
 
 
 @st.composite
-def legal(draw: st.DrawFn, cls: type[Instruction]) -> Instruction:
-    """An instruction that passes its checks, each operand a window of a tensor of its own name."""
+def _legal(draw: st.DrawFn, cls: type[Instruction]) -> Instruction:
     size = draw(st.tuples(st.integers(1, 32), st.integers(1, 48)))
     made = _made(cls, template(cls.mnemonic), *size)
     if not _passes(made):
@@ -221,60 +234,3 @@ def _redressed(draw: st.DrawFn, view: View) -> View:
     return View(
         view.tensor, memory, dtype, first, partitions if on_chip else 0, offset * dtype.itemsize, tuple(strides), tuple(counts)
     )  # fmt: skip
-
-
-# --- programs ----------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def programs(draw: st.DrawFn, most: int = 5) -> Program:
-    """Programs of up to `most` calls that build without an error. Most would not run: no value flows between calls."""
-    p = Program(draw(NAMES))
-    names = draw(st.lists(NAMES, max_size=3, unique=True))
-    semaphores = [p.semaphore(name) for name in names]
-    some = st.lists(st.sampled_from(semaphores), max_size=2) if semaphores else st.just([])
-    for k, cls in enumerate(draw(st.lists(st.sampled_from(list(REGISTRY.values())), max_size=most))):
-        made = draw(legal(cls))
-        fields = {name: getattr(made, name) for name in fields_of(cls)}
-        for name, view, _ in made.views:
-            fields[name] = attrs.evolve(view, tensor=draw(_declared(p, view, f"{name}{k}")))
-        waits = [s >= draw(st.integers(0, 99)) for s in draw(some)]
-        updates = [draw(_changes(s)) for s in draw(some)]
-        fields = {name: _shifted(p, value) for name, value in fields.items()}
-        getattr(p, cls.mnemonic)(**fields, engine=draw(st.sampled_from([None, *(e.name for e in cls.engines)])), wait=waits, update=updates)
-        p.steps[-1].line = draw(LINES)
-    for name, tensor in p.tensors.items():
-        p.tensors[name] = attrs.evolve(tensor, line=draw(LINES))
-    return p
-
-
-@st.composite
-def _changes(draw: st.DrawFn, s: Semaphore) -> Update:
-    change = draw(st.sampled_from([s.add, s.sub, s.set]))
-    return change(draw(st.integers(0, 99)), when=draw(st.sampled_from(["read", "complete"])))
-
-
-def _shifted(p: Program, value: Any) -> Any:
-    """A view moved to where its tensor begins."""
-    if not isinstance(value, View) or value.memory is Memory.HBM:
-        return value
-    return attrs.evolve(value, partition=value.partition + p.tensors[value.tensor].partition)
-
-
-@st.composite
-def _declared(draw: st.DrawFn, p: Program, view: View, name: str) -> str:
-    """Declare a tensor that holds the view; its name."""
-    elements = view.extent[1] // view.dtype.itemsize + draw(st.integers(0, 2))
-    if view.memory is Memory.HBM:
-        kind = draw(st.sampled_from(["input", "output", "hbm", "constant"]))
-        if kind == "constant":
-            p.constant(np.arange(elements) % 7, view.dtype, name)
-        elif kind == "hbm":
-            p.hbm((elements,), view.dtype, name)
-        else:
-            getattr(p, kind)(name, (elements,), view.dtype)
-        return name
-    shape = (view.partition + view.partitions, elements)
-    address = draw(st.none() | st.integers(0, 2**16))
-    getattr(p, view.memory.name.lower())(shape, view.dtype, name, address, draw(st.integers(0, 96)))
-    return name

@@ -1,0 +1,71 @@
+"""Programs that build and need not run: for what reads, writes and shows programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+from hypothesis import strategies as st
+
+from ..isa import REGISTRY, Memory, Update, View, fields_of
+from ..program import Program, Semaphore
+from .drawn import DrawnProgram
+from .operands import LINES, NAMES, instructions
+
+
+@st.composite
+def drafts(draw: st.DrawFn, most: int = 5) -> Program:
+    """Programs of up to `most` calls of any kind that build without an error. Most would not run: no value flows between calls.
+
+    Tensors have given addresses or none, calls have semaphores or none, and lines, names and engines are random.
+    """
+    p = DrawnProgram(draw(NAMES))
+    names = draw(st.lists(NAMES, max_size=3, unique=True))
+    semaphores = [p.semaphore(name) for name in names]
+    some = st.lists(st.sampled_from(semaphores), max_size=2) if semaphores else st.just([])
+    for k, cls in enumerate(draw(st.lists(st.sampled_from(list(REGISTRY.values())), max_size=most))):
+        made = draw(instructions(cls))
+        fields = {name: getattr(made, name) for name in fields_of(cls)}
+        for name, view, _ in made.views:
+            fields[name] = attrs.evolve(view, tensor=draw(_declared(p, view, f"{name}{k}")))
+        waits = [s >= draw(st.integers(0, 99)) for s in draw(some)]
+        updates = [draw(_changes(s)) for s in draw(some)]
+        fields = {name: _shifted(p, value) for name, value in fields.items()}
+        getattr(p, cls.mnemonic)(**fields, engine=draw(st.sampled_from([None, *(e.name for e in cls.engines)])), wait=waits, update=updates)
+        p.steps[-1].line = draw(LINES)
+    for name, tensor in p.tensors.items():
+        p.tensors[name] = attrs.evolve(tensor, line=draw(LINES))
+    return p
+
+
+@st.composite
+def _changes(draw: st.DrawFn, s: Semaphore) -> Update:
+    change = draw(st.sampled_from([s.add, s.sub, s.set]))
+    return change(draw(st.integers(0, 99)), when=draw(st.sampled_from(["read", "complete"])))
+
+
+def _shifted(p: Program, value: Any) -> Any:
+    """A view moved to where its tensor begins."""
+    if not isinstance(value, View) or value.memory is Memory.HBM:
+        return value
+    return attrs.evolve(value, partition=value.partition + p.tensors[value.tensor].partition)
+
+
+@st.composite
+def _declared(draw: st.DrawFn, p: Program, view: View, name: str) -> str:
+    """Declare a tensor that holds the view; its name."""
+    elements = view.extent[1] // view.dtype.itemsize + draw(st.integers(0, 2))
+    if view.memory is Memory.HBM:
+        kind = draw(st.sampled_from(["input", "output", "hbm", "constant"]))
+        if kind == "constant":
+            p.constant(np.arange(elements) % 7, view.dtype, name)
+        elif kind == "hbm":
+            p.hbm((elements,), view.dtype, name)
+        else:
+            getattr(p, kind)(name, (elements,), view.dtype)
+        return name
+    shape = (view.partition + view.partitions, elements)
+    address = draw(st.none() | st.integers(0, 2**16))
+    getattr(p, view.memory.name.lower())(shape, view.dtype, name, address, draw(st.integers(0, 96)))
+    return name
