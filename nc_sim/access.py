@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from operator import attrgetter
 
 import attrs
 
-from .isa import Memory, View
+from .isa import Memory, Step, View
 from .program import Tensor
 
 CHUNK = {Memory.HBM: 1 << 16, Memory.SBUF: 1 << 11, Memory.PSUM: 1 << 11}  # bytes of one bucket of the address space
@@ -56,7 +56,15 @@ def covers(outer: View, inner: View, outer_base: int = 0, inner_base: int = 0) -
 
 
 _order = attrgetter("order")
-Places = tuple[list[object], list[object]]
+
+
+def unwritten(steps: Iterable[Step], tensors: Mapping[str, Tensor]) -> set[str]:
+    """HBM tensors that no instruction writes."""
+    written = {v.tensor for s in steps for v in s.instruction.writes}
+    return {t.name for t in tensors.values() if t.memory is Memory.HBM and t.name not in written}
+
+
+Places = tuple[list[list[Access]], list[list[Access]]]  # buckets to keep an access in, and to search
 
 
 class History:
@@ -66,8 +74,8 @@ class History:
     behind it. Accesses are bucketed by address, so that a program's length does not slow the search down.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> None:
-        self.addresses = addresses
+    def __init__(self, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], unwritten: Set[str] = frozenset()) -> None:
+        self.addresses, self.unwritten = addresses, unwritten  # HBM tensors that nobody writes conflict with nobody
         # Each HBM tensor is a space of its own; a recorded trace names no tensors and shares one per memory.
         self.space: dict[str, object] = {t.name: t.name if t.memory is Memory.HBM else int(t.memory) for t in tensors.values()}
         self.buckets: dict[object, list[Access]] = {}
@@ -76,10 +84,18 @@ class History:
 
     def conflicts(self, unit: int, source: int, view: View, writes: bool) -> list[Access]:
         """Earlier accesses with a common byte, one of the two a write; then remember this one."""
+        if view.tensor in self.unwritten:
+            return []
         mine, (keep, search) = self.access(unit, source, view, writes)
         found, gone = [], False
         for a in self.seen(search):
             if a.unit == unit:
+                continue
+            if a.view is view and a.base == mine.base:  # the same bytes: most of what a loop does
+                if writes or a.writes:
+                    found.append(a)
+                if writes or (not a.writes and a.source == source):
+                    a.gone = gone = True
                 continue
             if (writes or a.writes) and a.overlaps(mine):
                 found.append(a)
@@ -87,11 +103,11 @@ class History:
             if mine.covers(a) if writes else not a.writes and a.source == source and a.same(mine):
                 a.gone = gone = True
         if gone:
-            for key in search:
-                if bucket := self.buckets.get(key):
+            for bucket in search:
+                if bucket:
                     bucket[:] = [a for a in bucket if not a.gone]
-        for key in keep:
-            self.buckets.setdefault(key, []).append(mine)
+        for bucket in keep:
+            bucket.append(mine)
         return found
 
     def written(self, view: View, counts: Callable[[str], bool]) -> bool:
@@ -117,13 +133,17 @@ class History:
     def places(self, view: View, low: int, high: int) -> Places:
         """Buckets to keep an access of these bytes in, and buckets to search; wide accesses are kept in one of their own."""
         space, chunk = self.space.get(view.tensor, int(view.memory)), CHUNK[view.memory]
-        near: list[object] = [(space, k) for k in range(low // chunk, max(low, high - 1) // chunk + 1)]
-        aside = (space, "wide")
-        return ([aside] if len(near) > WIDE else near), [*near, aside]
+        buckets = self.buckets
+        aside = buckets.setdefault((space, "wide"), [])
+        numbers = range(low // chunk, max(low, high - 1) // chunk + 1)
+        if len(numbers) > WIDE and view.memory is Memory.HBM:
+            return [aside], [*(b for k in numbers if (b := buckets.get((space, k)))), aside]
+        near = [buckets.setdefault((space, k), []) for k in numbers]
+        return ([aside] if len(numbers) > WIDE else near), [*near, aside]
 
-    def seen(self, keys: Iterable[object]) -> list[Access]:
+    def seen(self, buckets: Iterable[list[Access]]) -> list[Access]:
         """Remembered accesses that may overlap, in order."""
-        lists = [bucket for k in keys if (bucket := self.buckets.get(k))]
+        lists = [bucket for bucket in buckets if bucket]
         if len(lists) <= 1:
             return lists[0] if lists else []
         return sorted({a.order: a for bucket in lists for a in bucket}.values(), key=_order)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import TypeVar, cast
 
 import attrs
@@ -102,11 +103,14 @@ class _Lowering:
         self.costs: dict[Cost, int] = {}
         self.delays: dict[tuple[int, int, int, int], int] = {}
         self.rings: dict[str, int] = {}
+        self.ring_of: dict[tuple[Engine, str], int] = {}
         self.blocks: list[Ints] = []  # [shares, columns of a transfer]
         self.dmas = array("q")  # (step, ring, block, semaphore raised when it is done for a store behind it or -1, its delay)
         self.signals = array("q")  # (semaphore, value, delay index) that every transfer of a DMA adds
         self.signal_counts = array("q")  # of each DMA
         self.stores: dict[int, list[int]] = {}  # ring -> its stores' DMAs
+        self.shapes: dict[object, _Shape] = {}
+        self.control: dict[Engine, int] = {}
         self.seen: dict[object, object] = {}  # instruction, or its shape -> what was computed for it
         ticks = chip.chip.ticks
         self.hop = max(1, ticks(chip("semaphore.latency_ns")))
@@ -160,13 +164,11 @@ class _Lowering:
             self.add_compute(index, step)
 
     def add_control(self, index: int, step: Step) -> None:
-        ticks, name = self.chip.chip.ticks, step.engine.name.lower()
-
-        def shown_and_gap() -> int:
+        if (cost := self.control.get(step.engine)) is None:
+            ticks, name = self.chip.chip.ticks, step.engine.name.lower()
             shown = ticks(self.chip(f"sequencer.{name}.event_semaphore_ns"))
-            return self.cost(same(shown + ticks(self.chip(f"sequencer.{name}.event_semaphore_gap_ns")), shown))
-
-        cost = self.once(("control", step.engine), shown_and_gap)
+            cost = self.cost(same(shown + ticks(self.chip(f"sequencer.{name}.event_semaphore_gap_ns")), shown))
+            self.control[step.engine] = cost
         self.streams[step.engine].add(index, CONTROL, cost, waits=_waits(step), updates=self.updates(step, 0))
 
     def add_compute(self, index: int, step: Step) -> None:
@@ -178,7 +180,8 @@ class _Lowering:
         self.count[engine] = position + 1
         waits = _waits(step)
         if position >= self.depth[engine]:
-            self.once(("depth", engine), lambda: self.chip(f"sequencer.{engine.name.lower()}.queue_depth"))
+            if position == self.depth[engine]:
+                self.chip(f"sequencer.{engine.name.lower()}.queue_depth")  # now the program rests on it
             waits = (self.began[engine], position - self.depth[engine] + 1, *waits)
         self.streams[engine].add(
             index, SEQUENCE, self.dispatch, waits=waits, updates=(self.handed[engine], ADD, 1, AT_START, self.handover[engine])
@@ -247,10 +250,14 @@ class _Lowering:
         self.dmas.extend((index, ring, shape.block, -1, 0))
         self.raise_semaphores(step, shape)
 
-    @property
+    @cached_property
     def ring_limit(self) -> int:
         """Unfinished stores of a ring at which the next one stalls; 0: never."""
-        return self.once("limit", lambda: int(self.chip("dma.store_ring_limit")))
+        return int(self.chip("dma.store_ring_limit"))
+
+    @cached_property
+    def engines(self) -> int:
+        return int(self.chip("dma.engines"))
 
     def shape(self, index: int, engine: Engine, dma: DmaDirect2d) -> _Shape:
         """What the DMA's shape decides; where in HBM it reads or writes makes no difference."""
@@ -259,7 +266,9 @@ class _Lowering:
             engine, dma.generation, dma.row, d.memory, d.partition, d.partitions, d.strides, d.counts, d.dtype.itemsize,
             s.memory, s.partition, s.partitions, s.strides, s.counts, s.dtype.itemsize, self.options.dma_latency_ns.get(index),
         )  # fmt: skip
-        return self.once(key, lambda: self.new_shape(index, engine, dma))
+        if (shape := self.shapes.get(key)) is None:
+            shape = self.shapes[key] = self.new_shape(index, engine, dma)
+        return shape
 
     def new_shape(self, index: int, engine: Engine, dma: DmaDirect2d) -> _Shape:
         ticks, latency = self.chip.chip.ticks, self.options.dma_latency_ns.get(index)
@@ -305,12 +314,14 @@ class _Lowering:
 
     def ring(self, engine: Engine, dma: DmaDirect2d) -> int:
         """One in-order ring per issuing queue and way of making descriptors."""
-        name = self.once(("ring", engine, dma.generation), lambda: queue_name(engine, dma.generation))
-        return self.rings.setdefault(name, len(self.rings))
+        if (ring := self.ring_of.get((engine, dma.generation))) is None:
+            name = queue_name(engine, dma.generation)
+            ring = self.ring_of[engine, dma.generation] = self.rings.setdefault(name, len(self.rings))
+        return ring
 
     def raise_semaphores(self, step: Step, shape: _Shape) -> None:
         """Every DMA engine adds its part of the 16 when its semaphore packet is out."""
-        engines = self.once("engines", lambda: int(self.chip("dma.engines")))
+        engines = self.engines
         for u in step.updates:
             if u.op is not UpdateOp.ADD or u.when is not StepWhen.COMPLETE or u.value % engines:
                 raise ProgramError(

@@ -14,11 +14,13 @@ import msgpack
 
 from .alike import fields_reader
 from .isa import Engine, Instruction, Step, Update, View, Wait, fields_of
+from .isa.dma import DmaCopy, DmaDirect2d
 from .isa.errors import ProgramError
 from .isa.text import MAX_ITEMS, MAX_TEXT, WHOLE, check_length, check_line, check_numbers
 
-REMEMBERED = 1 << 16  # entries of a cache; a full one is emptied, so that memory stays bounded
+REMEMBERED = 1 << 18  # entries of a cache; a full one is emptied, so that memory stays bounded
 COLUMNS = 8  # of a step
+OFFSET = 5  # where a view's list has its offset
 NONE, NO_TEXT = b"\x90", b"\xa0"  # an empty list, an empty text
 
 
@@ -66,12 +68,33 @@ class StepPacker:
     def __init__(self) -> None:
         self.pack: Callable[[Any], bytes] = msgpack.Packer(strict_types=True).pack
         self._classes: dict[tuple[Engine, bool, type[Instruction]], _Class] = {}
+        self._instructions: dict[tuple[int, Engine, bool], tuple[bytes, Instruction]] = {}
         self._views: dict[View, bytes] = {}
+        self._patterns: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}  # views but for their offset: before and after it
         self._lines: dict[str, bytes] = {"": NO_TEXT}
         self._updates: dict[tuple[int, int, int, int], bytes] = {}
 
     def body(self, step: Step, call: int) -> bytes:
         """All but the user's line, which comes last."""
+        i = step.instruction
+        # by identity, for 0.0 and -0.0 are equal; the instruction is kept, so that its identity stays its own
+        same = id(i), step.engine, step.chosen
+        if (found := self._instructions.get(same)) is None:
+            data = self._instruction(step)
+            if not isinstance(i, DmaDirect2d | DmaCopy):  # of which no two are alike, as a rule
+                if len(self._instructions) >= REMEMBERED:
+                    self._instructions.clear()
+                self._instructions[same] = data, i
+        else:
+            data = found[0]
+        parts = [data]
+        parts.append(self._packed_waits(step.waits) if step.waits else NONE)
+        parts.append(self._packed_updates(step.updates) if step.updates else NONE)
+        parts.append(self.pack(call))
+        return b"".join(parts)
+
+    def _instruction(self, step: Step) -> bytes:
+        """Engine, class and operands."""
         i = step.instruction
         key = step.engine, step.chosen, type(i)
         known = self._classes.get(key) or self._class(*key)
@@ -81,7 +104,7 @@ class StepPacker:
             if kind is View:
                 data = views.get(value)
                 if data is None:
-                    data = _remember(views, value, self.pack(storable(encode(value), name)))
+                    data = _remember(views, value, self._view(value, encode, name))
             elif kind is str or kind is bool or value is None:
                 data = seen.get(value)
                 if data is None:
@@ -89,10 +112,27 @@ class StepPacker:
             else:
                 data = self.pack(storable(encode(value), name))
             parts += packed, data
-        parts.append(self.pack(storable([wait_row(w) for w in step.waits], "waits")) if step.waits else NONE)
-        parts.append(self._packed_updates(step.updates) if step.updates else NONE)
-        parts.append(self.pack(call))
         return b"".join(parts)
+
+    def _view(self, view: View, encode: Callable[[Any], Any], name: str) -> bytes:
+        """A view as a list; slices of one tensor differ in their offset alone."""
+        pattern = view.tensor, view.memory, view.dtype.name, view.partition, view.partitions, view.strides, view.counts
+        around = self._patterns.get(pattern)
+        if around is None or type(view.offset) is not int or not -WHOLE <= view.offset <= WHOLE:
+            checked = storable(encode(view), name)
+            parts = [self.pack(v) for v in checked]
+            head = msgpack.Packer().pack_array_header(len(checked))
+            self._patterns[pattern] = around = head + b"".join(parts[:OFFSET]), b"".join(parts[OFFSET + 1 :])
+            if len(self._patterns) > REMEMBERED:
+                self._patterns.clear()
+            return b"".join((around[0], parts[OFFSET], around[1]))
+        return b"".join((around[0], self.pack(view.offset), around[1]))
+
+    def _packed_waits(self, waits: tuple[Wait, ...]) -> bytes:
+        w = waits[0]
+        if len(waits) == 1 and type(w.semaphore) is type(w.value) is int and 0 <= w.semaphore <= WHOLE and 0 <= w.value <= WHOLE:
+            return self.pack([[w.semaphore, w.value]])
+        return self.pack(storable([wait_row(w) for w in waits], "waits"))
 
     def line(self, line: str) -> bytes:
         """The user's line."""

@@ -16,7 +16,7 @@ from itertools import accumulate
 
 import attrs
 
-from .access import History
+from .access import History, unwritten
 from .explain import place
 from .isa import Engine, Step, UpdateOp, When
 from .isa.control import Nop
@@ -67,7 +67,7 @@ def check(
     """Raise Race for the first unordered pair; return the semaphores whose order was only observed."""
     order = _Order(steps, table, timeline)
     order.settle()
-    history = History(tensors, addresses)
+    history = History(tensors, addresses, unwritten(steps, tensors))
     by_start = sorted(range(len(steps)), key=lambda k: (int(timeline.start[table.start_row[k]]), k))
     for k in by_start:
         instruction = steps[k].instruction

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from .alike import Alike, alike
+from .collection import without_collection
 from .isa import Engine, Memory, Step
 from .isa.dma import DmaDirect2d
 from .program import Program
@@ -163,7 +164,8 @@ class Result:
         """Write the program and the hardware trace into a folder; returns it. `progress` is told work done and work in all."""
         from .trace.hardware import save
 
-        return save(self, Path(folder), progress)
+        with without_collection():
+            return save(self, Path(folder), progress)
 
 
 def body_ticks(table: Table, timeline: Timeline) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from . import chip as chips
 from . import core, race
 from .allocate import allocate
 from .chip import Chip, Reader
+from .collection import without_collection
 from .expand import expand
 from .explain import deadlock
 from .isa import Step
@@ -100,13 +99,12 @@ def simulate(
         raise ProgramError("simulate", f"{type(program).__name__} {program!r}"[:80], "a Program")
     phase = finite(gate_phase_ns, "gate_phase_ns")
     data = chips.load(chip).what_if(overrides_without(without or ())).what_if(what_if or {})
-    with _no_collection():
-        compiled, used = compile_program(program, data)
     if inputs is not None and not isinstance(inputs, Mapping):
         raise ProgramError("simulate", f"inputs of type {type(inputs).__name__}", "a mapping of names to arrays")
     given = dict(inputs or {})
-    wanted = _check_inputs(compiled.tensors, given, values)
-    with _no_collection():
+    with without_collection():
+        compiled, used = compile_program(program, data)
+        wanted = _check_inputs(compiled.tensors, given, values)
         table, lowered = lower(compiled.steps, data, Options(phase), compiled.semaphores)
     used.used.update(lowered.used)
     memories = Memories(compiled.tensors, compiled.addresses, used, given) if wanted else None
@@ -142,24 +140,13 @@ def run(
             return core.run(table, probes, progress=progress)
         from . import fast  # loads Numba
 
-        timeline = fast.run(table, progress)
+        with without_collection():
+            timeline = fast.run(table, progress)
     except Deadlock as e:
         raise deadlock(e, table, steps) from None
     for probe in probes:
         replay(timeline, probe, progress)
     return timeline
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Compiling makes many objects and no cycles: looking for cycles among them would take a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def finite(value: float | Fraction, name: str) -> Fraction:

@@ -8,11 +8,11 @@ on EVENT_SEMAPHOREs before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import attrs
 
-from .access import History
+from .access import History, unwritten
 from .isa import Engine, Step, Update, UpdateOp, Wait
 from .isa.control import EventSemaphore, Nop
 from .isa.dma import DmaDirect2d
@@ -48,7 +48,7 @@ class _Unit:
 
 def synchronise(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> Synchronised:
     """Insert every wait and update an automatic program needs, and no other."""
-    work = _Sync(tensors, addresses)
+    work = _Sync(tensors, addresses, unwritten(steps, tensors))
     for unit in _grouped(steps):
         work.add(unit)
     work.wait_for_outputs()
@@ -70,8 +70,8 @@ def _grouped(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
 
 
 class _Sync:
-    def __init__(self, tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> None:
-        self.history = History(tensors, addresses)
+    def __init__(self, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], never: Set[str]) -> None:
+        self.history = History(tensors, addresses, never)
         self.outputs = {t.name for t in tensors.values() if t.kind == "output"}
         self.queues: list[str] = []  # DMA queues in the order in which they first issue
         self.sources: dict[tuple[Engine, str], int] = {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from .access import History
 from .chip import Reader
 from .explain import place
-from .isa import Engine, Instruction, Memory, Step, View
+from .isa import Engine, Memory, Step, View
 from .isa.dma import DmaDirect2d
 from .isa.errors import ProgramError, Unsupported
 from .isa.scalar import RESET, Activate, ReadAccumulator
@@ -18,19 +18,20 @@ from .program import Tensor
 
 def validate(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
     """Raise ProgramError (or Unsupported) for the first instruction that this chip cannot execute."""
-    known: set[tuple[Instruction, Engine]] = set()  # programs repeat themselves
+    known: set[object] = set()  # programs repeat themselves
     for index, step in enumerate(steps):
-        key = (step.instruction, step.engine)
-        repeats = not isinstance(step.instruction, DmaDirect2d)  # those reach another place each time, as a rule
-        if repeats and key in known:
+        i = step.instruction
+        key: object = (i, step.engine)
+        if isinstance(i, DmaDirect2d):  # where in HBM it reaches makes no difference here
+            key = (i.generation, step.engine, *[v for _, v, _ in i.views if v.memory is not Memory.HBM])
+        if key in known:
             continue
         for check in (_engine, _places, _bank, _sizes):
             try:
                 check(step, tensors, addresses, chip)
             except (ProgramError, Unsupported) as e:
                 raise e.at(place(steps, index)) from None
-        if repeats:
-            known.add(key)
+        known.add(key)
     _weights(steps)
     _accumulator(steps)
     _initialised(steps, tensors, addresses)
@@ -148,6 +149,7 @@ def _initialised(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses
         """A tensor the user put somewhere may stand for another; the allocator's choices never do."""
         return name not in tensors or tensors[name].address is not None
 
+    read = {v.tensor for s in steps for v in s.instruction.reads}
     readable: set[View] = set()  # views of which something was written: they stay so
     written: set[View] = set()  # views that were written whole
     for index, step in enumerate(steps):
@@ -159,6 +161,8 @@ def _initialised(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses
                 raise ProgramError(place(steps, index), f"{view} is read before anything writes it", "a write earlier in the program")
             readable.add(view)
         for view in step.instruction.writes:
+            if view.memory is Memory.HBM and view.tensor not in read and view.tensor in tensors:
+                continue  # nobody asks
             if view not in written:
                 history.conflicts(index, int(step.engine), view, writes=True)
                 written.add(view)

@@ -13,7 +13,7 @@ from conftest import REPOSITORY
 CORE_MAY = {"probe", "table", "timeline"}
 FAST_MAY = {"isa.errors", "table", "timeline"}
 LAYERS = [  # a module may import only from layers above its own
-    {"isa", "progress"},
+    {"isa", "collection", "progress"},
     {"files"},
     {"schema", "probe", "table"},
     {"chip", "timeline", "program"},
