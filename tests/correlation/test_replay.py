@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nc_sim import replay
+from nc_sim import core, fast, replay
 
 NAMES = ("fused_fp32_s512", "baseline_bf16_s512")
 # What an independent, earlier prototype of the same rules says of the same traces: body in ns, simulated and with
@@ -85,3 +85,10 @@ def test_the_gate_phase_is_bracketed_from_the_clock_column_where_no_profile_list
     r = replay(alone)
     assert r.gate_source.startswith("clock column: a transition between")
     assert abs(r.total_simulated_ns / r.total_measured_ns - 1) <= 0.02
+
+
+@pytest.mark.parametrize("dma_from_trace", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_both_engines_replay_the_same_timeline(traces: Path, name: str, dma_from_trace: bool) -> None:
+    r = replay(trace(traces, name), dma_from_trace=dma_from_trace)
+    assert fast.loop(r.table) == core.run(r.table) == r.timeline
