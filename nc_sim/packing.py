@@ -87,11 +87,9 @@ class StepPacker:
                 self._instructions[same] = data, i
         else:
             data = found[0]
-        parts = [data]
-        parts.append(self._packed_waits(step.waits) if step.waits else NONE)
-        parts.append(self._packed_updates(step.updates) if step.updates else NONE)
-        parts.append(self.pack(call))
-        return b"".join(parts)
+        waits = self._packed_waits(step.waits) if step.waits else NONE
+        updates = self._packed_updates(step.updates) if step.updates else NONE
+        return b"".join((data, waits, updates, self.pack(call)))
 
     def _instruction(self, step: Step) -> bytes:
         """Engine, class and operands."""

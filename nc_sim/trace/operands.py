@@ -58,8 +58,13 @@ class Printer:
 
     def semaphores(self, step: Step) -> str:
         """Waits and updates; a DMA names the last semaphore it raises as traces do."""
-        words = [f"{self.name(w.semaphore)}>={w.value}" for w in step.waits]
-        updates = step.updates
+        waits, updates = step.waits, step.updates
+        if not updates and len(waits) <= 1:  # without lists for most of what a loop makes
+            return f"{self.name(waits[0].semaphore)}>={waits[0].value}" if waits else ""
+        if len(updates) == 1 and len(waits) <= 1 and not isinstance(step.instruction, DmaDirect2d):
+            raised = self.update(updates[0])
+            return f"{self.name(waits[0].semaphore)}>={waits[0].value} {raised}" if waits else raised
+        words = [f"{self.name(w.semaphore)}>={w.value}" for w in waits]
         if isinstance(step.instruction, DmaDirect2d):
             words.extend(map(self.update, updates[:-1]))
             words.extend(f"semaphore={u.semaphore} sem_increment={u.value}" for u in updates[-1:])
