@@ -136,7 +136,7 @@ def run(
 ) -> Timeline:  # fmt: skip
     """Run a table on an engine; a deadlock is told in the program's words."""
     try:
-        if engine == "simpy" or (engine == "auto" and (table.size < AUTO_FROM or importlib.util.find_spec("numba") is None)):
+        if engine == "simpy" or (engine == "auto" and not _compiled_pays(table)):
             return core.run(table, probes, progress=progress)
         from . import fast  # loads Numba
 
@@ -147,6 +147,15 @@ def run(
     for probe in probes:
         replay(timeline, probe, progress)
     return timeline
+
+
+def _compiled_pays(table: Table) -> bool:
+    """For a large table, where Numba is there and works."""
+    if table.size < AUTO_FROM or importlib.util.find_spec("numba") is None:
+        return False
+    from . import fast
+
+    return fast.njit is not None
 
 
 def finite(value: float | Fraction, name: str) -> Fraction:

@@ -150,6 +150,15 @@ def test_without_numba_the_compiled_engine_is_refused_and_auto_does_without(monk
     assert simulate(program, values=False).timeline == simulate(program, values=False, engine="simpy").timeline
 
 
+def test_auto_does_without_a_numba_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is installed, and does not go with this NumPy, say."""
+    monkeypatch.setattr(fast, "njit", None)
+    monkeypatch.setattr(SIMULATE, "AUTO_FROM", 0)
+    monkeypatch.setattr(SIMULATE.importlib.util, "find_spec", lambda name: object())
+    program = workloads.load("rmsnorm").build()
+    assert simulate(program, values=False).timeline == simulate(program, values=False, engine="simpy").timeline
+
+
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ProgramError, match="simulate: engine='fast'; one of auto, simpy, compiled"):
         simulate(workloads.load("rmsnorm").build(), values=False, engine="fast")
