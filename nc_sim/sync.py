@@ -47,7 +47,7 @@ class _Unit:
 
 
 def synchronise(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> Synchronised:
-    """Insert every wait and update an automatic program needs, and no other."""
+    """Insert every wait and update an automatic program needs, and no other; the steps themselves are completed."""
     work = _Sync(tensors, addresses, unwritten(steps, tensors))
     for unit in _grouped(steps):
         work.add(unit)
@@ -116,9 +116,9 @@ class _Sync:
                 self.last_store[source] = position
         first = self.waiting(queue, waits, group[0].line) if waits else ()
         for k, step in enumerate(group):
-            updates = (update,) if signalling and k == signalling[-1] else ()
-            own = first if k == 0 else ()
-            self.out.append(Step(step.instruction, step.engine, own, updates, step.line, step.call, step.chosen))
+            step.waits = first if k == 0 else ()
+            step.updates = (update,) if signalling and k == signalling[-1] else ()
+            self.out.append(step)
 
     def source(self, step: Step) -> int:
         """Who counts a step's completion."""
