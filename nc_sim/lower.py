@@ -24,7 +24,7 @@ from .isa import COMPUTE, Engine, Step, UpdateOp
 from .isa import When as StepWhen
 from .isa.control import Nop
 from .isa.dma import DmaDirect2d
-from .isa.errors import InternalError, ProgramError, Unimplemented
+from .isa.errors import InternalError, ProgramError, Unimplemented, Unsupported
 from .isa.tensor import LoadWeights, Matmul
 from .table import MAX_UPDATES, STATES, Ints, Op, Role, Rule, Table, When
 from .timing import dma as dma_timing
@@ -57,10 +57,14 @@ def lower(
     steps: Sequence[Step], chip: Chip, options: Options | None = None, names: Mapping[int, str] | None = None
 ) -> tuple[Table, Reader]:
     """The table of a program's machine instructions, and the reader that knows which numbers it used."""
-    work = _Lowering(chip.reader(), options or Options(), names or {})
-    for index, step in enumerate(steps):
-        work.add(index, step)
-    return work.table(len(steps)), work.chip
+    try:
+        work = _Lowering(chip.reader(), options or Options(), names or {})
+        for index, step in enumerate(steps):
+            work.add(index, step)
+        return work.table(len(steps)), work.chip
+    except OverflowError:
+        found = f"a time beyond 64 bits, in ticks of 1/{float(chip.ticks_per_ns):g} ns"
+        raise Unsupported(f"chip {chip.name}", found, "clocks with a smaller common multiple, or shorter times") from None
 
 
 @attrs.define(slots=True)
