@@ -86,7 +86,7 @@ def simulate(
     with work done and work in all, first of the engine, then of each probe that sees a compiled run.
 
     `engine` is "simpy", "compiled" (needs Numba) or "auto": compiled for large programs where Numba is installed. Results
-    are the same. Probes see a compiled run after it has ended, in the order of the rule of time.
+    are the same. Probes see a compiled run after it has ended, in the order in which they would see one of SimPy.
 
     Raises ProgramError (Race and Deadlock among them), ChipError, Unsupported or Unspecified, each naming the line.
     """
@@ -150,7 +150,7 @@ def run(
     except Deadlock as e:
         raise deadlock(e, table, steps) from None
     for probe in probes:
-        replay(timeline, probe, progress)
+        replay(table, timeline, probe, progress)
     return timeline
 
 

@@ -23,6 +23,8 @@ from naive_engine import simulate as naive
 from nc_sim import Program, chip, core, fast, simulate, workloads
 from nc_sim.isa.errors import Deadlock, ProgramError, Unsupported
 from nc_sim.lower import lower
+from nc_sim.numerics import replay
+from nc_sim.probe import Probe
 from nc_sim.simulate import compile_program
 from nc_sim.table import Op, Rule, Table, Throttle
 from nc_sim.testing import longest_path, programs
@@ -220,6 +222,40 @@ def test_both_engines_give_the_same_values_and_the_same_files(name: str, tmp_pat
         assert value.tobytes() == results["compiled"].outputs[y].tobytes()
     files = [{f.name: f.read_bytes() for f in r.save(tmp_path / e).iterdir()} for e, r in results.items()]
     assert files[0] == files[1]
+
+
+class Seen(Probe):
+    """What a probe is told, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int, int]] = []
+
+    def started(self, row: int, tick: int) -> None:
+        self.events.append(("started", row, tick))
+
+    def finished(self, row: int, tick: int) -> None:
+        self.events.append(("finished", row, tick))
+
+
+@settings(RANDOM, max_examples=300)
+@given(plans())
+def test_a_probe_sees_the_same_events_in_the_same_order(plan: Plan) -> None:
+    table, during, after = plan.table(), Seen(), Seen()
+    try:
+        timeline = core.run(table, [during])
+    except Deadlock:
+        return
+    replay(table, timeline, after)
+    assert after.events == during.events
+
+
+def test_two_rings_that_begin_on_two_dma_engines_at_once_are_seen_engine_by_engine() -> None:
+    """Rows 2 and 3 are the transfers; that of the second trigger is on the first DMA engine, whose pick comes first."""
+    table = Plan(((Row(moves=(Move(server=1),)),), (Row(moves=(Move(ring=1),)),)), servers=2).table()
+    during, after = Seen(), Seen()
+    replay(table, core.run(table, [during]), after)
+    assert after.events == during.events
+    assert [(row, tick) for what, row, tick in after.events if what == "started" and row > 1] == [(3, 1), (2, 1)]
 
 
 @compiled
