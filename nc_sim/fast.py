@@ -512,7 +512,11 @@ def loop(table: Table, progress: Callable[[int, int], None] | None = None, most:
     check_range(table)
     c, st, room = columns(table), state(table), room_needed(table)
     while True:
-        found = events(c, st, most, room)
+        try:
+            found = events(c, st, most, room)
+        except Exception:  # machine code raises nothing: Numba cannot read or write what it keeps on disk
+            keep_nothing()
+            found = events(c, st, most, room)
         if st.scalar[FULL]:
             raise InternalError("fast", "the gate changed more often in one event than there was room for", f"at most {CHANGES_PER_EVENT}")
         if found == DONE:
@@ -528,6 +532,15 @@ def loop(table: Table, progress: Callable[[int, int], None] | None = None, most:
     check_complete(table, st.at_row.tolist(), st.value.tolist(), st.finish)
     changes = st.changes[: st.scalar[CHANGES]].tolist()
     return Timeline(st.ready, st.start, st.finish, tuple((tick, int(not gated)) for tick, gated in changes))
+
+
+def keep_nothing() -> None:
+    """Have every function compiled anew, beside whatever is on disk."""
+    if njit is None:
+        return
+    for name, function in list(globals().items()):
+        if plain := getattr(function, "py_func", None):
+            globals()[name] = njit(_nrt=False, no_cpython_wrapper=plain is not _events)(plain)
 
 
 def check_range(table: Table) -> None:

@@ -58,6 +58,26 @@ def test_an_installation_that_can_keep_nothing_compiles_anew() -> None:
     assert told["compiled"] == told["auto"] == told["simpy"]
 
 
+@pytest.mark.skipif(fast.njit is None, reason="the extra `fast` (Numba) is not installed")
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_a_cache_that_is_cut_off_is_compiled_anew(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    right = printed("")
+    files = [f for f in tmp_path.rglob("*") if f.suffix[1:] == ending]
+    assert files
+    for f in files:
+        f.write_bytes(f.read_bytes()[:100])
+    assert printed("") == right
+
+
+@pytest.mark.skipif(fast.njit is None, reason="the extra `fast` (Numba) is not installed")
+def test_a_full_disk_does_not_stop_a_run() -> None:
+    full = "import numba.core.caching as c\ndef save(*a): raise OSError(28, 'No space left on device')\nc.IndexDataCacheFile.save = save\n"
+    anew = "import os, tempfile\nos.environ['NUMBA_CACHE_DIR'] = tempfile.mkdtemp()\n"
+    told = printed(anew + full)
+    assert told["compiled"] == told["auto"] == told["simpy"]
+
+
 def test_what_numba_compiles_names_no_number_of_another_module() -> None:
     """Numba's cache knows the file a function stands in alone: a number imported from another would go stale in it."""
     tree = ast.parse(Path(fast.__file__).read_text())
