@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from traceback import walk_tb
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -35,6 +36,7 @@ AT_START, AT_STREAMED = 0, 1
 ADD, SUB = 0, 1
 EVENTS_PER_CALL = 1 << 19  # between two looks at progress and at Ctrl-C; a fraction of a second
 CHANGES_PER_EVENT = 16  # room for the gate's edges that one event may pass and find changed
+CACHE = "numba.core.caching"  # what reads and writes the machine code on disk
 LIMIT = 1 << 61  # of times and values: sums of two stay inside 64 bits
 
 # scalars of a run, in `State.scalar`
@@ -514,7 +516,9 @@ def loop(table: Table, progress: Callable[[int, int], None] | None = None, most:
     while True:
         try:
             found = events(c, st, most, room)
-        except Exception:  # machine code raises nothing: Numba cannot read or write what it keeps on disk
+        except Exception as e:
+            if not any(frame.f_globals.get("__name__") == CACHE for frame, _ in walk_tb(e.__traceback__)):
+                raise  # a signal's handler, perhaps
             keep_nothing()
             found = events(c, st, most, room)
         if st.scalar[FULL]:

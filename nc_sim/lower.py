@@ -228,7 +228,7 @@ class _Lowering:
         if self.hop_delay < 0:
             self.hop_delay = self.delay(self.hop)
         if beside + len(step.updates) > MAX_UPDATES:
-            raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - 2}")
+            raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - beside}")
         out: list[int] = []
         for u in step.updates:
             out += (u.semaphore, int(u.op), u.value, AT_START if u.when is StepWhen.READ else AT_FINISH, self.hop_delay)
@@ -335,7 +335,7 @@ class _Lowering:
                 )
             self.signals.extend((u.semaphore, u.value // shape.transfers, shape.done))
         if len(step.updates) >= MAX_UPDATES:
-            raise Unimplemented(step.line, f"{len(step.updates)} updates on one DMA", f"at most {MAX_UPDATES - 2}")
+            raise Unimplemented(step.line, f"{len(step.updates)} updates on one DMA", f"at most {MAX_UPDATES - 1}")
         self.signal_counts.append(len(step.updates))
 
     # ---- the table

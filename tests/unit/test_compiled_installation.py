@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
-from nc_sim import fast
+from nc_sim import fast, simulate, workloads
 from nc_sim.table import MAX_UPDATES, Op, Rule, When
 
 RUN = """
@@ -76,6 +77,20 @@ def test_a_full_disk_does_not_stop_a_run() -> None:
     anew = "import os, tempfile\nos.environ['NUMBA_CACHE_DIR'] = tempfile.mkdtemp()\n"
     told = printed(anew + full)
     assert told["compiled"] == told["auto"] == told["simpy"]
+
+
+@pytest.mark.skipif(fast.njit is None, reason="the extra `fast` (Numba) is not installed")
+def test_an_error_that_a_signal_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = fast.events, itertools.count()
+
+    def events(*arguments: object) -> object:
+        if next(calls) == 0:
+            raise TimeoutError("enough")
+        return original(*arguments)
+
+    monkeypatch.setattr(fast, "events", events)
+    with pytest.raises(TimeoutError, match="enough"):
+        simulate(workloads.load("rmsnorm").build(), values=False, engine="compiled")
 
 
 def test_what_numba_compiles_names_no_number_of_another_module() -> None:
