@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 
 @attrs.frozen(eq=False)
 class Alike:
-    """Instructions by equality, and those by kind: instructions of one kind differ only in where their operands lie."""
+    """Instructions that print alike, and those by kind: instructions of one kind differ only in where their operands lie."""
 
     distinct: tuple[Instruction, ...]  # in order of their first step
     row: Ints  # of each step: its place in `distinct`
@@ -34,8 +34,16 @@ class Alike:
 
 def alike(steps: Sequence[Step]) -> Alike:
     """Steps sorted by equal instructions and by kind."""
-    distinct: dict[Instruction, int] = {}
-    row = np.fromiter((distinct.setdefault(s.instruction, len(distinct)) for s in steps), np.int64, len(steps))
+    rows: dict[object, int] = {}
+    distinct: list[Instruction] = []
+    same: dict[int, int] = {}  # by identity: most instructions of a loop are one object
+    row = np.empty(len(steps), np.int64)
+    for k, step in enumerate(steps):
+        if (number := same.get(id(step.instruction))) is None:
+            number = same[id(step.instruction)] = rows.setdefault(exactly(step.instruction), len(rows))
+            if number == len(distinct):
+                distinct.append(step.instruction)
+        row[k] = number
     known: dict[object, int] = {}
     kinds: list[Instruction] = []
     kind = np.empty(len(distinct), np.int64)
@@ -44,6 +52,12 @@ def alike(steps: Sequence[Step]) -> Alike:
             kinds.append(i)
         kind[k] = number
     return Alike(tuple(distinct), row, tuple(kinds), kind)
+
+
+def exactly(i: Instruction) -> tuple[object, ...]:
+    """The instruction for a key: 0.0 and -0.0 are equal, so are 1 and 1.0, and print differently."""
+    numbers = [v for v in fields_reader(type(i))(i) if type(v) is float or type(v) is int]
+    return (i, repr(numbers)) if numbers else (i,)
 
 
 def kind_of(i: Instruction) -> tuple[object, ...]:

@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-import numpy as np
 import simpy
 
 from .probe import Probe, hooks
 from .table import Op, Rule, Table, Throttle, When
-from .timeline import Timeline, check_complete
+from .timeline import Timeline, check_complete, column
 
 END = 2  # SimPy keeps 0 and 1 for its own process events
 BEGIN = 1 << 60
@@ -103,7 +102,7 @@ class _Run:
             self.env.run()
         else:
             self.run_in_parts(progress)
-        ready, start, finish = (np.array(c, np.int64) for c in (self.ready, self.start, self.finish))
+        ready, start, finish = map(column, (self.ready, self.start, self.finish))
         check_complete(self.table, self.at_row, self.value, finish)
         end = max(self.finish, default=0)
         return Timeline(ready, start, finish, self.gate.history(end))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 import attrs
@@ -93,7 +95,7 @@ class _Sums:
                 "accumulate=True or False",
             )
             call.require(
-                not any(k > last >= 0 and v.overlaps(call.dst) for v, k in self.touched.get(call.dst.tensor, ())),
+                last < 0 or not any(v.overlaps(call.dst) for v in self.touched_since(call.dst.tensor, last)),
                 f"accumulate=None into {call.dst}, which was read or written since its last product",
                 "accumulate=True to go on with the sum, or False to start anew",
             )
@@ -103,6 +105,10 @@ class _Sums:
         if started:
             before.append((call.dst, index))
         return call
+
+    def touched_since(self, tensor: str, product: int) -> Iterator[View]:
+        """What others touched of a tensor after a product, latest first: a long loop touches it again and again."""
+        return (view for view, _ in takewhile(lambda t: t[1] > product, reversed(self.touched.get(tensor, []))))
 
 
 def _load_tables(steps: list[Step], chip: Reader) -> list[Step]:

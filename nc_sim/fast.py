@@ -9,28 +9,34 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from traceback import walk_tb
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .isa.errors import InternalError, Unsupported
-from .table import MAX_UPDATES, Ints, Op, Rule, Table, When
+from .table import Ints, Table
 from .timeline import Timeline, check_complete
 
+NO_NUMBA = "the package numba is not installed"
 try:
     njit: Any = importlib.import_module("numba").njit
-except ImportError:
+except ModuleNotFoundError:
     njit = None
+except (ImportError, AttributeError, OSError, SystemError) as e:  # one that does not fit this Python or this NumPy
+    njit, NO_NUMBA = None, f"the package numba does not load: {e}"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-END, BEGIN, ROW = 2, 1 << 60, MAX_UPDATES + 1
+# The table's numbers once more: Numba keeps its code until this file changes, and does not see a change of another.
+END, BEGIN, ROW = 2, 1 << 60, 16
 NEVER = -(1 << 62)
-FOLLOW, LOAD, STREAM = int(Rule.FOLLOW), int(Rule.LOAD), int(Rule.STREAM)
-AT_START, AT_STREAMED = int(When.START), int(When.STREAMED)
-ADD, SUB = int(Op.ADD), int(Op.SUB)
+FOLLOW, LOAD, STREAM = 1, 2, 3
+AT_START, AT_STREAMED = 0, 1
+ADD, SUB = 0, 1
 EVENTS_PER_CALL = 1 << 19  # between two looks at progress and at Ctrl-C; a fraction of a second
 CHANGES_PER_EVENT = 16  # room for the gate's edges that one event may pass and find changed
+CACHE = "numba.core.caching"  # what reads and writes the machine code on disk
 LIMIT = 1 << 61  # of times and values: sums of two stay inside 64 bits
 
 # scalars of a run, in `State.scalar`
@@ -43,7 +49,14 @@ def compiled(function: F, *, entry: bool = False) -> F:
 
     Nothing here allocates, so Numba's counting of references is left out: it would take five sixths of the time.
     """
-    return function if njit is None else njit(cache=True, _nrt=False, no_cpython_wrapper=not entry)(function)
+    if njit is None:
+        return function
+    made: F
+    try:
+        made = njit(cache=True, _nrt=False, no_cpython_wrapper=not entry)(function)
+    except RuntimeError:  # nowhere to keep it, neither beside this file nor in a home directory
+        made = njit(_nrt=False, no_cpython_wrapper=not entry)(function)
+    return made
 
 
 class Columns(NamedTuple):
@@ -492,7 +505,7 @@ def run(table: Table, progress: Callable[[int, int], None] | None = None) -> Tim
     Unsupported without Numba, and for times or semaphore values that might leave 64 bits.
     """
     if njit is None:
-        raise Unsupported("engine='compiled'", "the package numba is not installed", "pip install nc-sim[fast], or engine='simpy'")
+        raise Unsupported("engine='compiled'", NO_NUMBA, "pip install nc-sim[fast], or engine='simpy'")
     return loop(table, progress)
 
 
@@ -501,7 +514,13 @@ def loop(table: Table, progress: Callable[[int, int], None] | None = None, most:
     check_range(table)
     c, st, room = columns(table), state(table), room_needed(table)
     while True:
-        found = events(c, st, most, room)
+        try:
+            found = events(c, st, most, room)
+        except Exception as e:
+            if not any(frame.f_globals.get("__name__") == CACHE for frame, _ in walk_tb(e.__traceback__)):
+                raise  # a signal's handler, perhaps
+            keep_nothing()
+            found = events(c, st, most, room)
         if st.scalar[FULL]:
             raise InternalError("fast", "the gate changed more often in one event than there was room for", f"at most {CHANGES_PER_EVENT}")
         if found == DONE:
@@ -519,14 +538,27 @@ def loop(table: Table, progress: Callable[[int, int], None] | None = None, most:
     return Timeline(st.ready, st.start, st.finish, tuple((tick, int(not gated)) for tick, gated in changes))
 
 
+def keep_nothing() -> None:
+    """Have every function compiled anew, beside whatever is on disk."""
+    if njit is None:
+        return
+    for name, function in list(globals().items()):
+        if plain := getattr(function, "py_func", None):
+            globals()[name] = njit(_nrt=False, no_cpython_wrapper=plain is not _events)(plain)
+
+
 def check_range(table: Table) -> None:
     """Python's integers have no end, these have 64 bits. Unsupported if a time or a semaphore's value might not fit."""
     whole = (table.stream_start, table.arrival, table.busy_delay, table.busy_stall, table.first, table.last, table.work)
     longest = [c.astype(np.float64).max(axis=1, initial=0) for c in (table.cost_issue, table.cost_latency, table.cost_load, table.delays)]
     issue, latency, load, delay = longest
+    t = table.throttle
+    window, full, threshold, *others = map(float, (t.window, t.full, t.threshold, t.phase, t.gated, table.follow_window, table.recent))
     time = sum(c.astype(np.float64).sum() for c in whole) + (table.packets.astype(np.float64) * table.packet).sum()
     time += (issue + latency + load)[table.cost].sum() + delay[table.update_delay].sum()
-    if time >= LIMIT or np.abs(table.update_value.astype(np.float64)).sum() >= LIMIT:
+    value = np.abs(table.update_value.astype(np.float64)).sum()
+    # a window's work, and the product by which a load goes on at another rate
+    if max(time + 2 * window, value, window * full, threshold, *others, load.max(initial=0) ** 2) >= LIMIT:
         raise Unsupported("engine='compiled'", "times or semaphore values beyond 64 bits", "engine='simpy'")
 
 

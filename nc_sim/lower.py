@@ -24,7 +24,7 @@ from .isa import COMPUTE, Engine, Step, UpdateOp
 from .isa import When as StepWhen
 from .isa.control import Nop
 from .isa.dma import DmaDirect2d
-from .isa.errors import InternalError, ProgramError, Unimplemented
+from .isa.errors import InternalError, ProgramError, Unimplemented, Unsupported
 from .isa.tensor import LoadWeights, Matmul
 from .table import MAX_UPDATES, STATES, Ints, Op, Role, Rule, Table, When
 from .timing import dma as dma_timing
@@ -57,10 +57,14 @@ def lower(
     steps: Sequence[Step], chip: Chip, options: Options | None = None, names: Mapping[int, str] | None = None
 ) -> tuple[Table, Reader]:
     """The table of a program's machine instructions, and the reader that knows which numbers it used."""
-    work = _Lowering(chip.reader(), options or Options(), names or {})
-    for index, step in enumerate(steps):
-        work.add(index, step)
-    return work.table(len(steps)), work.chip
+    try:
+        work = _Lowering(chip.reader(), options or Options(), names or {})
+        for index, step in enumerate(steps):
+            work.add(index, step)
+        return work.table(len(steps)), work.chip
+    except OverflowError:
+        found = f"a time beyond 64 bits, in ticks of 1/{float(chip.ticks_per_ns):g} ns"
+        raise Unsupported(f"chip {chip.name}", found, "clocks with a smaller common multiple, or shorter times") from None
 
 
 @attrs.define(slots=True)
@@ -224,7 +228,7 @@ class _Lowering:
         if self.hop_delay < 0:
             self.hop_delay = self.delay(self.hop)
         if beside + len(step.updates) > MAX_UPDATES:
-            raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - 2}")
+            raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - beside}")
         out: list[int] = []
         for u in step.updates:
             out += (u.semaphore, int(u.op), u.value, AT_START if u.when is StepWhen.READ else AT_FINISH, self.hop_delay)
@@ -331,7 +335,7 @@ class _Lowering:
                 )
             self.signals.extend((u.semaphore, u.value // shape.transfers, shape.done))
         if len(step.updates) >= MAX_UPDATES:
-            raise Unimplemented(step.line, f"{len(step.updates)} updates on one DMA", f"at most {MAX_UPDATES - 2}")
+            raise Unimplemented(step.line, f"{len(step.updates)} updates on one DMA", f"at most {MAX_UPDATES - 1}")
         self.signal_counts.append(len(step.updates))
 
     # ---- the table

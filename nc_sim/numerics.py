@@ -96,17 +96,19 @@ def write(results: list[tuple[View, np.ndarray, bool]], memories: Memories) -> N
         memories.write(view, values)
 
 
-def replay(timeline: Timeline, probe: Probe, progress: Callable[[int, int], None] | None = None) -> None:
-    """Drive a probe along a finished timeline, in the order the engines would: ends before beginnings, by row.
+def replay(table: Table, timeline: Timeline, probe: Probe, progress: Callable[[int, int], None] | None = None) -> None:
+    """Drive a probe along a finished timeline, in the order the SimPy engine would: ends before beginnings, by row.
 
-    `progress` is called now and then with events done and events in all.
+    DMA engines begin their transfers last, engine by engine. `progress` is called now and then with events done and in all.
     """
     finish, start = timeline.finish, timeline.start
     rows = np.arange(len(start))
     tick = np.concatenate([finish, start])
     begins = np.concatenate([np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)])
     both = np.concatenate([rows, rows])
-    for done, k in enumerate(np.lexsort((both, begins, tick)).tolist()):
+    picked = np.where(table.server < 0, rows[table.rows :], len(rows) + table.server)
+    order = np.concatenate([rows, rows[: table.rows], picked])
+    for done, k in enumerate(np.lexsort((order, begins, tick)).tolist()):
         if progress is not None and done % EVENTS_PER_LOOK == 0:
             progress(done, len(both))
         (probe.started if begins[k] else probe.finished)(int(both[k]), int(tick[k]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -20,7 +19,7 @@ from .collection import without_collection
 from .expand import expand
 from .explain import deadlock
 from .isa import Step
-from .isa.errors import Deadlock, ProgramError, Race
+from .isa.errors import Deadlock, ProgramError, Race, Unsupported
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
 from .memory import Memories
@@ -87,7 +86,7 @@ def simulate(
     with work done and work in all, first of the engine, then of each probe that sees a compiled run.
 
     `engine` is "simpy", "compiled" (needs Numba) or "auto": compiled for large programs where Numba is installed. Results
-    are the same. Probes see a compiled run after it has ended, in the order of the rule of time.
+    are the same. Probes see a compiled run after it has ended, in the order in which they would see one of SimPy.
 
     Raises ProgramError (Race and Deadlock among them), ChipError, Unsupported or Unspecified, each naming the line.
     """
@@ -135,27 +134,24 @@ def run(
     engine: str = "auto",
 ) -> Timeline:  # fmt: skip
     """Run a table on an engine; a deadlock is told in the program's words."""
+    timeline = None
     try:
-        if engine == "simpy" or (engine == "auto" and not _compiled_pays(table)):
-            return core.run(table, probes, progress=progress)
-        from . import fast  # loads Numba
+        if engine == "compiled" or (engine == "auto" and table.size >= AUTO_FROM):
+            from . import fast  # loads Numba
 
-        with without_collection():
-            timeline = fast.run(table, progress)
+            try:
+                with without_collection():
+                    timeline = fast.run(table, progress)
+            except Unsupported:  # no Numba, or too large for 64 bits
+                if engine == "compiled":
+                    raise
+        if timeline is None:
+            return core.run(table, probes, progress=progress)
     except Deadlock as e:
         raise deadlock(e, table, steps) from None
     for probe in probes:
-        replay(timeline, probe, progress)
+        replay(table, timeline, probe, progress)
     return timeline
-
-
-def _compiled_pays(table: Table) -> bool:
-    """For a large table, where Numba is there and works."""
-    if table.size < AUTO_FROM or importlib.util.find_spec("numba") is None:
-        return False
-    from . import fast
-
-    return fast.njit is not None
 
 
 def finite(value: float | Fraction, name: str) -> Fraction:

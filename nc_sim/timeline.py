@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
-from .isa.errors import Deadlock, InternalError
+from .isa.errors import Deadlock, InternalError, Unsupported
 from .table import Ints, Table
 
 
@@ -28,6 +28,14 @@ class Timeline:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def column(ticks: Sequence[int]) -> Ints:
+    """Ticks as the timeline holds them; Unsupported beyond 64 bits."""
+    try:
+        return np.array(ticks, np.int64)
+    except OverflowError:
+        raise Unsupported("engine", "a time beyond 64 bits", "clocks with a smaller common multiple, or shorter times") from None
 
 
 def check_complete(table: Table, at_row: Sequence[int], value: Sequence[int], finish: Ints) -> None:

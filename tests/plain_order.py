@@ -141,8 +141,9 @@ class PlainOrder:
         for other in possible:
             if other is u or self.clock[other.step, u.chain] >= u.position:
                 continue  # its instruction issues only behind `u`
-            if other.chain == u.chain and other.position > u.position:
-                # behind it in the chain; a later DMA may still be done on the DMA engines where this one is
+            if other.chain == u.chain and other.position >= u.position:
+                # of the same instruction, part by part with `u`, or behind it; a later DMA may still be done on the DMA
+                # engines where this one is
                 total += other.amount - other.amount // other.parts if begun else 0
             elif self.knowledge(other)[u.chain] < u.position:
                 total += other.amount

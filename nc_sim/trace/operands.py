@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..alike import kind_of
+from ..alike import exactly, kind_of
 from ..isa import Engine, Instruction, Memory, Step, Update, UpdateOp, View, When, fields_of
 from ..isa.control import EventSemaphore, Nop
 from ..isa.dma import DmaDirect2d
@@ -46,7 +46,7 @@ class Printer:
 
     def __init__(self, addresses: Mapping[str, int], names: Mapping[int, str]) -> None:
         self.addresses, self.names = addresses, names
-        self._seen: dict[Instruction, str] = {}
+        self._seen: dict[object, str] = {}
         self._known: dict[int, str] = {}  # names of semaphores
         self._updates: dict[tuple[int, int, int, int], str] = {}
         self._kinds: dict[object, tuple[list[str], list[tuple[str, int]]]] = {}  # pieces; between them a field's address plus a base
@@ -92,8 +92,9 @@ class Printer:
 
     def body(self, instruction: Instruction) -> str:
         """Everything but the semaphores."""
-        if (known := self._seen.get(instruction)) is None:
-            known = self._seen[instruction] = self.body_of(instruction, kind_of(instruction))
+        key = exactly(instruction)
+        if (known := self._seen.get(key)) is None:
+            known = self._seen[key] = self.body_of(instruction, kind_of(instruction))
         return known
 
     def body_of(self, i: Instruction, kind: object) -> str:

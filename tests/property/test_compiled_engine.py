@@ -23,8 +23,10 @@ from naive_engine import simulate as naive
 from nc_sim import Program, chip, core, fast, simulate, workloads
 from nc_sim.isa.errors import Deadlock, ProgramError, Unsupported
 from nc_sim.lower import lower
+from nc_sim.numerics import replay
+from nc_sim.probe import Probe
 from nc_sim.simulate import compile_program
-from nc_sim.table import Table
+from nc_sim.table import Op, Rule, Table, Throttle
 from nc_sim.testing import longest_path, programs
 from plans import DIRECTED, RANDOM, Move, Plan, Row, Up, array_plans, one_engine_moves, plans
 
@@ -140,10 +142,61 @@ def test_times_and_values_beyond_64_bits_are_refused() -> None:
             fast.loop(table)
 
 
+LONG_LOAD = Plan(((Row(rule=Rule.LOAD, load=(3 << 30, 3 << 30, 3 << 31, 3 << 31)),),), throttle=Throttle(1 << 30, 0, 2, 1, 1, False))
+BEYOND = {
+    "a load goes on at another rate": LONG_LOAD,
+    "a window": attrs.evolve(LONG_LOAD, streams=((Row(),),), throttle=Throttle(1 << 62, 0, 2, 1, 1, False)),
+    "a window's work": attrs.evolve(LONG_LOAD, streams=((Row(),),), throttle=Throttle(1 << 58, 0, 16, 1, 1, False)),
+    "a threshold": attrs.evolve(LONG_LOAD, streams=((Row(),),), throttle=Throttle(8, 0, 2, 1, 1 << 70, False)),
+    "a window to follow in": Plan(((Row(),),), follow_window=1 << 64),
+    "a recent load": Plan(((Row(),),), recent=1 << 64),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_every_number_that_the_loop_computes_with_is_looked_at(name: str) -> None:
+    table = BEYOND[name].table()
+    core.run(table)
+    with pytest.raises(Unsupported, match="beyond 64 bits; engine='simpy'"):
+        fast.loop(table)
+
+
+def test_a_load_just_inside_64_bits_goes_on_at_another_rate() -> None:
+    """3 x 2^27 ticks of load; after the first window of 2^27 it is gated, so the other two take twice as long: 5 x 2^27."""
+    row = Row(rule=Rule.LOAD, load=(3 << 27, 3 << 27, 3 << 28, 3 << 28))
+    plan = attrs.evolve(LONG_LOAD, streams=((row,),), throttle=Throttle(1 << 27, 0, 2, 1, 1, False))
+    for run in (core.run, fast.loop):
+        assert run(plan.table()).finish.tolist() == [(5 << 27) + 1]
+
+
+def test_auto_leaves_to_simpy_what_is_beyond_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These clocks have a common multiple of 4.8e15 Hz, so a weight load takes more than 2^31 ticks."""
+    program, what_if = workloads.load("matmul").build(), {"clock.tensor_mhz": 999_999_937}
+    monkeypatch.setattr(SIMULATE, "AUTO_FROM", 0)
+    with pytest.raises(Unsupported, match="engine='compiled'"):
+        simulate(program, values=False, engine="compiled", what_if=what_if)
+    assert (
+        simulate(program, values=False, what_if=what_if).timeline
+        == simulate(program, values=False, engine="simpy", what_if=what_if).timeline
+    )
+
+
+@pytest.mark.parametrize("engine", ["simpy", "auto"])
+@pytest.mark.parametrize(
+    ("clocks", "where"),
+    [((99_991, 99_989, 99_971), "engine"), ((999_983, 999_979, 999_961), "chip trn2")],
+    ids=["in the run", "while lowering"],
+)
+def test_times_that_no_engine_can_count_are_one_clear_error(engine: str, clocks: tuple[int, ...], where: str) -> None:
+    what_if = dict(zip(("clock.tensor_mhz", "clock.vector_mhz", "clock.scalar_mhz"), clocks, strict=True))
+    with pytest.raises(Unsupported, match=f"^{where}: a time beyond 64 bits.*; clocks with a smaller common multiple, or shorter times"):
+        simulate(workloads.load("matmul").build(), values=False, engine=engine, what_if=what_if)
+
+
 def test_without_numba_the_compiled_engine_is_refused_and_auto_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast, "njit", None)
     monkeypatch.setattr(SIMULATE, "AUTO_FROM", 0)
-    monkeypatch.setattr(SIMULATE.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(fast, "NO_NUMBA", "the package numba is not installed")
     program = workloads.load("rmsnorm").build()
     with pytest.raises(Unsupported, match=r"numba is not installed; pip install nc-sim\[fast\]"):
         simulate(program, values=False, engine="compiled")
@@ -154,7 +207,6 @@ def test_auto_does_without_a_numba_that_cannot_be_loaded(monkeypatch: pytest.Mon
     """It is installed, and does not go with this NumPy, say."""
     monkeypatch.setattr(fast, "njit", None)
     monkeypatch.setattr(SIMULATE, "AUTO_FROM", 0)
-    monkeypatch.setattr(SIMULATE.importlib.util, "find_spec", lambda name: object())
     program = workloads.load("rmsnorm").build()
     assert simulate(program, values=False).timeline == simulate(program, values=False, engine="simpy").timeline
 
@@ -178,6 +230,40 @@ def test_both_engines_give_the_same_values_and_the_same_files(name: str, tmp_pat
         assert value.tobytes() == results["compiled"].outputs[y].tobytes()
     files = [{f.name: f.read_bytes() for f in r.save(tmp_path / e).iterdir()} for e, r in results.items()]
     assert files[0] == files[1]
+
+
+class Seen(Probe):
+    """What a probe is told, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int, int]] = []
+
+    def started(self, row: int, tick: int) -> None:
+        self.events.append(("started", row, tick))
+
+    def finished(self, row: int, tick: int) -> None:
+        self.events.append(("finished", row, tick))
+
+
+@settings(RANDOM, max_examples=300)
+@given(plans())
+def test_a_probe_sees_the_same_events_in_the_same_order(plan: Plan) -> None:
+    table, during, after = plan.table(), Seen(), Seen()
+    try:
+        timeline = core.run(table, [during])
+    except Deadlock:
+        return
+    replay(table, timeline, after)
+    assert after.events == during.events
+
+
+def test_two_rings_that_begin_on_two_dma_engines_at_once_are_seen_engine_by_engine() -> None:
+    """Rows 2 and 3 are the transfers; that of the second trigger is on the first DMA engine, whose pick comes first."""
+    table = Plan(((Row(moves=(Move(server=1),)),), (Row(moves=(Move(ring=1),)),)), servers=2).table()
+    during, after = Seen(), Seen()
+    replay(table, core.run(table, [during]), after)
+    assert after.events == during.events
+    assert [(row, tick) for what, row, tick in after.events if what == "started" and row > 1] == [(3, 1), (2, 1)]
 
 
 @compiled
@@ -204,13 +290,13 @@ def uncontended(plan: Plan) -> Plan:
     def plain(r: Row) -> Row:
         least = {n: v if isinstance(v, int) else min(v) for n, v in (("issue", r.issue), ("latency", r.latency), ("load", r.load))}
         ups = tuple(attrs.evolve(u, delay=u.delay if isinstance(u.delay, int) else min(u.delay)) for u in r.updates)
-        return attrs.evolve(r, **least, updates=tuple(attrs.evolve(u, op=fast.Op.ADD) for u in ups), moves=moves(r.moves))
+        return attrs.evolve(r, **least, updates=tuple(attrs.evolve(u, op=Op.ADD) for u in ups), moves=moves(r.moves))
 
     def moves(found: tuple[Move, ...]) -> tuple[Move, ...]:
         out = []
         for m in found:
             ups = tuple(
-                attrs.evolve(u, op=fast.Op.ADD, delay=u.delay if isinstance(u.delay, int) else min(u.delay)) for u in m.updates
+                attrs.evolve(u, op=Op.ADD, delay=u.delay if isinstance(u.delay, int) else min(u.delay)) for u in m.updates
             )  # fmt: skip
             out.append(attrs.evolve(m, load=False, busy_delay=0, busy_stall=0, server=next(servers), updates=ups))
         return tuple(out)

@@ -73,7 +73,7 @@ def test_replaying_a_finished_timeline_gives_the_same_values(program: Program) -
     given_inputs = inputs(program)
     r = simulate(program, "trn2", given_inputs)
     memories = Memories(r.compiled.tensors, r.compiled.addresses, CHIP.reader(), given_inputs)
-    numerics.replay(r.timeline, numerics.Numerics(r.steps, r.table, memories, CHIP.reader()("dma.partitions_per_engine")))
+    numerics.replay(r.table, r.timeline, numerics.Numerics(r.steps, r.table, memories, CHIP.reader()("dma.partitions_per_engine")))
     for t in r.compiled.tensors.values():
         if t.memory is Memory.HBM:
             assert t.kind != "output" or r.outputs[t.name].tobytes() == memories.tensor(t).tobytes(), t.name
@@ -129,7 +129,7 @@ class TestSeededFaults:
             race.check(steps, c.tensors, c.addresses, table, timeline, c.semaphores)
         right, wrong = (Memories(c.tensors, c.addresses, CHIP.reader(), inputs(program)) for _ in range(2))
         numerics.interpret(c.steps, right)
-        numerics.replay(timeline, numerics.Numerics(steps, table, wrong, 8))
+        numerics.replay(table, timeline, numerics.Numerics(steps, table, wrong, 8))
         assert right.tensor(c.tensors["y"]).tobytes() != wrong.tensor(c.tensors["y"]).tobytes()
 
     def test_a_lost_dma_latency_breaks_the_hand_computed_store(self) -> None:

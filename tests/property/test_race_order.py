@@ -25,8 +25,9 @@ RACE: Any = sys.modules["nc_sim.race"]
 
 
 def disturbed(program: Program, seed: int) -> list[Step]:
-    """The program's instructions with waits dropped or lowered, and semaphores shared by several sources."""
+    """The program's instructions with waits dropped or lowered, semaphores shared by several sources, and updates twice."""
     rng, shared = random.Random(seed), {}
+    again = rng.choice([0, 0.2])
     few = rng.choice([0, 0, 3, 6])  # 0: every semaphore its own
 
     def semaphore(s: int) -> int:
@@ -37,7 +38,8 @@ def disturbed(program: Program, seed: int) -> list[Step]:
         kept = [w for w in step.waits if rng.random() > 0.1]
         values = [w.value if rng.random() < 0.8 else max(1, w.value - rng.randrange(20)) for w in kept]
         waits = tuple(Wait(semaphore(w.semaphore), v) for w, v in zip(kept, values, strict=True))
-        out.append(attrs.evolve(step, waits=waits, updates=tuple(attrs.evolve(u, semaphore=semaphore(u.semaphore)) for u in step.updates)))
+        updates = [attrs.evolve(u, semaphore=semaphore(u.semaphore)) for u in step.updates for _ in range(1 + (rng.random() < again))]
+        out.append(attrs.evolve(step, waits=waits, updates=tuple(updates)))
     return out
 
 
@@ -54,6 +56,23 @@ def test_every_clock_is_that_of_the_definition(program: Program, seed: int) -> N
     plain.settle()
     quick.settle()
     assert np.array(quick.clock).tolist() == plain.clock.tolist()
+
+
+@pytest.mark.parametrize("value", [17, 30, 31, 32])
+def test_two_updates_of_one_dma_arrive_part_by_part(value: int) -> None:
+    """16 parts of 1 + 1: fifteen of them make 30, so only from 31 on does a wait order the read behind all of the write."""
+    p = Program("twice")
+    t, done, stored = p.sbuf((128, 64), "float32"), p.semaphore("done"), p.semaphore("stored")
+    x, y = p.input("x", (128, 64), "float32"), p.output("y", (128, 64), "float32")
+    p.dma_copy(dst=t, src=x, engine="sync", dge_mode="hwdge", update=[done.add(16), done.add(16)])
+    p.dma_copy(dst=y, src=t, engine="scalar", dge_mode="hwdge", wait=[done >= value], update=[stored.add(16)])
+    assert bool(simulate(p, values=False, races="report").races) == (value <= 30)
+    steps = compile_program(p, CHIP)[0].steps
+    table, _ = lower(steps, CHIP)
+    plain = PlainOrder(steps, table, core.run(table))
+    plain.settle()
+    chain, position = plain.done_at[0]
+    assert bool(plain.clock[1, chain] >= position) == (value > 30)
 
 
 def explicit(tiles: int) -> Program:

@@ -484,3 +484,22 @@ def test_a_tensor_without_a_line_is_named_without_one() -> None:
     with pytest.raises(ProgramError) as caught:
         simulate(p)
     assert str(caught.value) == "tensor t: partitions 0 to 129; at most 128 partitions (trn2)"
+
+
+@pytest.mark.parametrize(("dma", "most"), [(False, 14), (True, 14)])
+def test_one_more_update_than_an_instruction_takes_is_refused_with_the_number_it_takes(dma: bool, most: int) -> None:
+    """15 to a row; a compute instruction's row also says that it began, a DMA's may say that there is room in its ring."""
+
+    def program(count: int) -> Program:
+        p = Program("many")
+        t, x = p.sbuf((128, 8), "float32"), p.input("x", (128, 8), "float32")
+        semaphores = [p.semaphore(f"s{k}") for k in range(count)]
+        if dma:
+            p.dma_copy(dst=t, src=x, engine="sync", dge_mode="hwdge", update=[s.add(16) for s in semaphores])
+        else:
+            p.memset(dst=t, value=0.0, update=[s.add(1) for s in semaphores])
+        return p
+
+    simulate(program(most), values=False)
+    with pytest.raises(Unimplemented, match=f"{most + 1} updates on one .*; at most {most}$"):
+        simulate(program(most + 1), values=False)

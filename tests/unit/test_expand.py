@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nc_sim import Program, ProgramError, Unimplemented, Unsupported, chip
-from nc_sim.expand import Expanded, expand
+from nc_sim.expand import Expanded, _Sums, expand
 from nc_sim.isa import Engine, Step, View
 from nc_sim.isa.dma import DmaDirect2d
 from nc_sim.isa.scalar import Activate, ReadAccumulator, TableLoad
@@ -603,3 +604,36 @@ def test_int32_arithmetic_goes_to_gpsimd_where_no_engine_is_named() -> None:
     p.tensor_tensor(dst=a, data1=a, data2=a, op="add", engine="vector")
     p.tensor_tensor(dst=a, data1=a, data2=a, op="bitwise_and")
     assert [s.engine for s in expanded(p).steps] == [Engine.GPSIMD, Engine.VECTOR, Engine.VECTOR, Engine.VECTOR]
+
+
+class Counted(list[tuple[View, int]]):
+    """A list that counts how many of its entries are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[tuple[View, int]]:
+        for entry in super().__iter__():
+            self.looks += 1
+            yield entry
+
+    def __reversed__(self) -> Iterator[tuple[View, int]]:
+        for entry in super().__reversed__():
+            self.looks += 1
+            yield entry
+
+
+def test_a_sum_in_a_long_loop_looks_only_at_what_came_since_its_last_product() -> None:
+    """One look for each product without a flag: at the latest entry, which is older than the product before."""
+    p = Program("loop")
+    a, b = (p.sbuf((128, 128), "bfloat16") for _ in range(2))
+    out, product = p.sbuf((128, 128), "float32"), p.psum((128, 128))
+    for _ in range(100):
+        p.nc_matmul(dst=product, stationary=a, moving=b, accumulate=False)
+        p.nc_matmul(dst=product, stationary=a, moving=b)
+        p.tensor_copy(dst=out, src=product)
+    sums, touched = _Sums(), Counted()
+    sums.touched[product.tensor] = touched
+    decided: list[Any] = [sums.decide(step.instruction, k) for k, step in enumerate(p.steps)]
+    assert [call.accumulate for k, call in enumerate(decided) if k % 3 < 2] == [False, True] * 100
+    assert len(touched) == 100
+    assert touched.looks == 99  # the first sum finds none

@@ -9,6 +9,7 @@ import pytest
 
 from nc_sim import Program, ProgramError, simulate
 from nc_sim.isa import View
+from nc_sim.trace import operands
 
 
 def tile(p: Program) -> View:
@@ -27,6 +28,21 @@ def test_equal_numbers_of_other_kinds_are_not_the_same_call() -> None:
     signs = np.signbit(simulate(p).outputs["y"])
     assert not signs[:, :8].any()
     assert signs[:, 8:].all()
+
+
+@pytest.mark.parametrize("values", [(0.0, -0.0), (-0.0, 0.0), (1, 1.0), (1.0, 1)])
+def test_equal_numbers_of_other_kinds_print_as_they_were_written(values: tuple[float, ...]) -> None:
+    p = Program("numbers")
+    t = p.sbuf((128, 8), "float32")
+    for value in values:
+        p.memset(dst=t, value=value)
+    r = simulate(p)
+    assert [i.text.rpartition("value=")[2] for i in r.instructions] == [str(v) for v in values]
+    printer = operands.Printer(r.compiled.addresses, r.compiled.semaphores)
+    shown = [f" value={v} dst=" for v in values]
+    texts = [operands.listing(r.compiled), *(printer.text(s) for s in r.steps)]
+    assert all(s in texts[0] for s in shown)
+    assert all(s in t for s, t in zip(shown, texts[1:], strict=True))
 
 
 def test_a_call_that_was_legal_does_not_make_an_equal_one_legal() -> None:
