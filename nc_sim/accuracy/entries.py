@@ -159,7 +159,7 @@ def _complete(entry: Entry, chip: str, where: str) -> None:
         raise ProgramError(where, f"chip {entry.chip!r}", f"{chip!r}, or excluded_because = ...")
     if not entry.call:
         raise ProgramError(where, "no call", "call = ..., or excluded_because = ...")
-    if (entry.kind == "delay") != bool(entry.start and entry.end):
+    if (entry.kind == "delay") != bool(entry.start and entry.end) or bool(entry.start) != bool(entry.end):
         raise ProgramError(
             where, f"kind {entry.kind!r} with start {entry.start!r} and end {entry.end!r}", "a delay has both, no other has them"
         )

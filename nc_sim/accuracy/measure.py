@@ -11,6 +11,7 @@ and the median of the others taken, as the sources do. No cost function is asked
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 from collections.abc import Mapping
@@ -34,6 +35,10 @@ ROWS = (2, 4)  # per partition, of the two transfers that a packet is taken from
 SERVED = 8  # partitions of one DMA engine: a transfer of these leaves the other engines their semaphore packet
 
 
+class LevelMissed(ProgramError):
+    """The clock gate of this chip does not stay as an entry needs it."""
+
+
 def measure(entry: Entry, chip: Chip) -> tuple[float, Result]:
     """The entry's quantity as simulated, in ns, and the run it was read from."""
     try:
@@ -45,14 +50,14 @@ def measure(entry: Entry, chip: Chip) -> tuple[float, Result]:
         spans = [_span(entry, result, call) for call in calls]
         if entry.kind == "interval":
             starts = sorted(s for span in spans for s in span[2])
-            values = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+            values = [b - a for a, b in itertools.pairwise(starts)]
         else:
             values = [end - start for start, end, _ in spans]
         if entry.gate:
             _require_level(entry, result, spans)
         return statistics.median(values[1:] or values) / float(chip.ticks_per_ns), result
     except NcSimError as e:
-        raise e.at(f"entry {entry.id}:") from None
+        raise e.at(f"entry {entry.id}") from None
 
 
 def _run(entry: Entry, chip: Chip, count: int, **overrides: str) -> tuple[Result, list[int]]:
@@ -155,7 +160,7 @@ def _require_level(entry: Entry, result: Result, spans: list[tuple[int, int, lis
     levels = [(tick, level) for tick, level in result.timeline.gate if tick < last]
     inside = {level for tick, level in levels if tick > first} | {[level for tick, level in levels if tick <= first][-1]}
     if inside != {wanted}:
-        raise ProgramError("", "the clock gate changes during the measurement, or has another level", f"{entry.gate} throughout")
+        raise LevelMissed("", "the clock gate changes during the measurement, or has another level", f"{entry.gate} throughout")
 
 
 def _delay(entry: Entry, result: Result, call: int) -> float:
