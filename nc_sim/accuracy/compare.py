@@ -56,7 +56,7 @@ class Compared:
             "role": e.role,
             "source": e.source,
             "explained": e.explained or None,
-            "excluded_because": e.excluded_because or None,
+            "excluded_because": e.excluded_because if self.simulated is None else None,
         }
 
 
@@ -134,7 +134,7 @@ def judged(compared: Sequence[Compared]) -> list[Compared]:
 
 def excluded(compared: Sequence[Compared]) -> list[Compared]:
     """Entries that were not run."""
-    return [c for c in compared if not c.entry.runs]
+    return [c for c in compared if c.simulated is None]
 
 
 def unexplained(compared: Sequence[Compared]) -> list[Compared]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from ..isa import REGISTRY
 from ..isa.errors import ProgramError
 
 KINDS = ("duration", "interval", "delay", "packet")
@@ -30,7 +31,10 @@ MOST_CALLS = 64
 
 @attrs.frozen(kw_only=True)
 class Entry:
-    """One measurement. Without `excluded_because` it has a program; times are ns."""
+    """One measurement; times are ns.
+
+    Without `excluded_because` it has a program. One with both waits for its instruction: it is simulated as soon as there is one.
+    """
 
     id: str
     chip: str
@@ -51,6 +55,7 @@ class Entry:
     opcode: str = ""  # of the instruction that is looked at; empty: the whole call
     passes: str = ""  # of an fp32 product: low or high
     count: int = 1  # calls one after another
+    keeps: bool = False  # parts of what it writes stay, so that is filled before, too
     gate: str = ""  # level of the clock gate during the measurement
     then: Mapping[str, Any] = attrs.field(factory=dict)  # call, engine and args of what waits for the measured call
     start: str = ""  # of a delay: one of EVENTS
@@ -60,7 +65,7 @@ class Entry:
     @property
     def runs(self) -> bool:
         """Whether it is simulated."""
-        return not self.excluded_because
+        return not self.excluded_because or self.call in REGISTRY
 
 
 @attrs.frozen
@@ -140,6 +145,9 @@ def _check(key: str, value: Any, where: str) -> None:
     elif key == "count":
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CALLS:
             raise ProgramError(f"{where}: count", f"{value!r:.80}", f"a whole number, 1 to {MOST_CALLS}")
+    elif key == "keeps":
+        if not isinstance(value, bool):
+            raise ProgramError(f"{where}: keeps", f"{value!r:.80}", "true or false")
     elif key in ("args", "then"):
         if not isinstance(value, dict):
             raise ProgramError(f"{where}: {key}", f"{value!r:.80}", "a table")
@@ -151,7 +159,7 @@ def _check(key: str, value: Any, where: str) -> None:
 
 def _complete(entry: Entry, chip: str, where: str) -> None:
     """What an entry that is simulated needs, and what one that is not must not claim."""
-    if not entry.runs:
+    if entry.excluded_because and not entry.call:
         return
     if entry.value is None or entry.unit != "ns":
         raise ProgramError(where, "no value in ns", "value = ..., or excluded_because = ...")

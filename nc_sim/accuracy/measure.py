@@ -75,7 +75,7 @@ def _run(entry: Entry, chip: Chip, count: int, **overrides: str) -> tuple[Result
     for _ in range(count):
         for key in written & args.keys():
             if not (entry.call == "nc_matmul" and key in shared and not args.get("is_transpose")):  # products of one sum
-                shared[key] = _tensor(p, args[key], read=False)
+                shared[key] = _tensor(p, args[key], read=entry.keeps)
         last = shared.get("dst")
         calls.append(len(p.steps))
         getattr(p, entry.call)(**{k: shared.get(k, v) for k, v in args.items()}, engine=entry.engine or None)
