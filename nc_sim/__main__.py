@@ -1,4 +1,4 @@
-"""The command line: run, replay, chips, disasm, view, check."""
+"""The command line: run, replay, accuracy, chips, disasm, view, check, study."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from . import __version__, chip, workloads
 from .files import require_place
 from .isa.errors import NcSimError, ProgramError
 from .mechanisms import MECHANISMS
+from .mechanisms import without as overrides_without
 from .program import Program
 from .progress import shown
 from .replay import replay as run_replay
@@ -159,6 +160,28 @@ def replay(
             progress=tell,
         )  # fmt: skip
     click.echo(json.dumps(result.summary(), indent=2) if as_json else text.comparison(result))
+
+
+@main.group()
+def accuracy() -> None:
+    """Compare with published measurements."""
+
+
+@accuracy.command()
+@_shared
+@click.option("--worst", default=10, show_default=True, type=click.IntRange(0), metavar="N", help="also list the N entries furthest off")
+@click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="measurements  [default: those that ship for the chip]")
+def instructions(chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, worst: int, data: Path | None) -> None:
+    """Simulate every published single instruction, packet and delay; compare with its measurement."""
+    from .accuracy import compare, entries
+    from .report.accuracy import comparison
+
+    loaded = chip.load(chip_name)
+    measurements = entries.load(loaded.name) if data is None else entries.read(data)
+    changed = loaded.what_if(overrides_without(without)).what_if(_overrides(what_if))
+    with shown("comparing") as tell:
+        compared = compare.compare(measurements, changed, tell)
+    click.echo(json.dumps(compare.summary(compared, changed), indent=2) if as_json else comparison(compared, changed, worst))
 
 
 @main.command()

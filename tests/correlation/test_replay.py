@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from nc_sim import core, fast, replay
+from nc_sim.accuracy import replays
 
 NAMES = ("fused_fp32_s512", "baseline_bf16_s512")
 # What an independent, earlier prototype of the same rules says of the same traces: body in ns, simulated and with
@@ -92,3 +94,16 @@ def test_the_gate_phase_is_bracketed_from_the_clock_column_where_no_profile_list
 def test_both_engines_replay_the_same_timeline(traces: Path, name: str, dma_from_trace: bool) -> None:
     r = replay(trace(traces, name), dma_from_trace=dma_from_trace)
     assert fast.loop(r.table) == core.run(r.table) == r.timeline
+
+
+def test_the_kept_replays_of_the_accuracy_page_are_what_the_traces_give_now(traces: Path) -> None:
+    assert replays.measured(traces, "trn2") == replays.kept()["runs"]
+
+
+def test_replays_keep_their_commit_until_they_give_something_else(traces: Path, tmp_path: Path) -> None:
+    place = tmp_path / "kept.json"
+    place.write_text(json.dumps({"commit": "an older one", "runs": replays.kept()["runs"]}))
+    assert json.loads(replays.keep(traces, place=place).read_text())["commit"] == "an older one"
+    place.write_text(json.dumps({"commit": "an older one", "runs": replays.kept()["runs"][1:]}))
+    assert len(json.loads(replays.keep(traces, place=place).read_text())["commit"]) == 40
+    assert json.loads(place.read_text())["runs"] == replays.kept()["runs"]
