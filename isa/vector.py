@@ -181,6 +181,58 @@ class ScalarTensorTensor(_Elementwise):
         return f"ops={alu_op(self.op0).trace_name},{alu_op(self.op1).trace_name}"
 
 
+@instruction(Engine.VECTOR, source="nki.isa.tensor_tensor_scan")
+class TensorTensorScan(_Elementwise):
+    """dst[:, i] = (data0[:, i] <op0> dst[:, i - 1]) <op1> data1[:, i], in float32; before the first element stands `initial`.
+
+    What is carried from element to element is the float32 result, not what it is rounded to in dst.
+    """
+
+    dst: View = of(WRITE)
+    data0: View = of(READ)
+    data1: View = of(READ)
+    initial: Any = of(Scalar())
+    op0: str = of(ALU)
+    op1: str = of(ALU)
+    reverse0: bool = of(Flag(), default=False)
+    reverse1: bool = of(Flag(), default=False)
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data0")
+        self.same_shape("dst", "data1")
+        both = self.data0.memory is self.data1.memory is Memory.PSUM
+        self.require(not both, "data0 and data1 are both in PSUM", "at most one of them may be in PSUM")
+        for name, op in (("op0", self.op0), ("op1", self.op1)):
+            row = alu_op(op)
+            self.require(not row.bitvec and not row.unary, f"{name}={op}", "a binary arithmetic operator")
+        if isinstance(self.initial, View):
+            self.require(
+                self.initial.partitions == self.data0.partitions,
+                f"initial has {self.initial.partitions} partitions, data0 has {self.data0.partitions}",
+                "they must match",
+            )
+        for name, v in (("dst", self.dst), ("data0", self.data0), ("data1", self.data1)):
+            self.specified(len(v.shape) == 2, f"{name} is {list(v.shape)}", "[P, N]: the order of more dimensions is not said")
+
+    def work(self) -> Work:
+        vectors = int(isinstance(self.initial, View))
+        return streamed("tensor_tensor_scan", self.dst, self.data0, self.data1, vectors=vectors, flops=2 * self.dst.size)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        x, y = (operands[n].astype(np.float32) for n in ("data0", "data1"))
+        last = np.broadcast_to(np.asarray(operands.get("initial", self.initial), np.float32).reshape(-1), x.shape[:1])
+        out = np.empty_like(x)
+        for k in range(x.shape[1]):
+            first = apply(self.op0, last, x[:, k], integer=False) if self.reverse0 else apply(self.op0, x[:, k], last, integer=False)
+            a, b = (y[:, k], first) if self.reverse1 else (first, y[:, k])
+            last = out[:, k] = apply(self.op1, a, b, integer=False)
+        return {"dst": out}
+
+    def attributes(self) -> str:
+        return f"ops={alu_op(self.op0).trace_name},{alu_op(self.op1).trace_name}"
+
+
 @instruction(Engine.VECTOR, source="nki.isa.tensor_reduce", mnemonic="tensor_reduce")
 class TensorReduce(_Elementwise):
     """dst = the reduction of data over its last free axes; `axis` counts as in data.shape."""

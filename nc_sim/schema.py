@@ -65,6 +65,27 @@ def _fraction(raw: Any, where: str) -> Fraction:
     return value
 
 
+VECTOR_KINDS = (
+    "copy",
+    "tensor_scalar",
+    "tensor_tensor",
+    "scalar_tensor_tensor",
+    "tensor_tensor_scan",
+    "tensor_reduce",
+    "reciprocal",
+    "memset",
+    "transpose",
+    "bn_stats",
+    "bn_aggr",
+    "max8",
+    "nc_find_index8",
+    "nc_match_replace8",
+    "copy_predicated",  # src and predicate in SBUF
+    "copy_predicated_psum",  # one of them in PSUM
+    "range_select",
+)
+
+
 def _rows() -> Iterator[tuple[str, str, str]]:
     engines = ("tensor", "vector", "scalar", "gpsimd", "sync")
     for e in engines:
@@ -131,7 +152,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 
     yield "vector.gap_ns", "number", "issue gap over streaming"
     yield "vector.pointer_ns", "number", "added to latency and gap for a [P, 1] operand"
-    for kind in ("copy", "tensor_scalar", "tensor_tensor", "scalar_tensor_tensor", "tensor_reduce", "reciprocal", "memset", "transpose"):
+    for kind in VECTOR_KINDS:
         yield f"vector.{kind}.cycles_per_element", "number", "cycles to stream one element at the base rate"
         yield f"vector.{kind}.sbuf_ratio", "number", "time per element when all operands are in SBUF, over the base"
         yield f"vector.{kind}.sixteen_bit_ratio", "number", "the same when they are also contiguous and at most 16 bits wide"
