@@ -7,13 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from .fields import ACT, READ, WRITE, Maybe, Scalar, of, one_of
+from .errors import ProgramError
+from .fields import ACT, READ, WRITE, Choice, Maybe, Scalar, of, one_of
 from .instruction import Engine, Instruction, Target, Work, instruction
-from .ops import act_fn
+from .ops import act_fn, alu_op
 from .vector import _Elementwise, per_partition, streamed
 from .view import View
 
 RESET = "a reset or reset_reduce of as many partitions before"
+
+
+def _sum(value: Any) -> str:
+    """`add` in any of its spellings, np.add and nl.add included."""
+    if alu_op(value).name != "add":
+        raise ProgramError("", f"{value!r}", "one of add")
+    return "add"
+
+
+SUM = Choice(("add",), _sum)
 REDUCE_CMDS = one_of(("idle", "reset", "reduce", "reset_reduce"))
 
 
@@ -131,7 +142,7 @@ class Activation(_Elementwise):
     data: View = of(READ)
     bias: Any = of(Maybe(Scalar()), default=None)
     scale: Any = of(Scalar(), default=1.0)
-    reduce_op: str | None = of(Maybe(one_of(("add",))), default=None)
+    reduce_op: str | None = of(Maybe(SUM), default=None)
     reduce_res: View | None = of(Maybe(WRITE), default=None)
     reduce_cmd: str = of(REDUCE_CMDS, default="idle")
 
@@ -160,7 +171,7 @@ class ActivationReduce(_Elementwise):
     dst: View = of(WRITE)
     op: str = of(ACT)
     data: View = of(READ)
-    reduce_op: str = of(one_of(("add",)))
+    reduce_op: str = of(SUM)
     reduce_res: View | None = of(Maybe(WRITE))
     bias: Any = of(Maybe(Scalar()), default=None)
     scale: Any = of(Scalar(), default=1.0)
