@@ -1,4 +1,4 @@
-"""VectorEngine: elements chosen by a mask or by their position."""
+"""VectorEngine: elements chosen by a mask or by their position, and partitions chosen by a mask."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .fields import READ, WRITE, Choice, Integer, Maybe, Real, of
+from .fields import KEEP, QUADRANT, READ, WRITE, Choice, Integer, Mask, Maybe, Real, of
 from .instruction import Engine, Work, instruction
 from .ops import alu_op, apply
 from .vector import _Elementwise, streamed
@@ -105,3 +105,44 @@ class RangeSelect(_Elementwise):
         out = np.where(inside[0] & inside[1], data, np.float32(FP32_MIN))
         results = {"dst": out.reshape(self.dst.shape)}
         return results if self.reduce_res is None else {**results, "reduce_res": out.max(axis=1).reshape(self.reduce_res.shape)}
+
+
+@instruction(Engine.VECTOR, source="nki.isa.nc_stream_shuffle")
+class NcStreamShuffle(_Elementwise):
+    """dst[32 q + i] = src[32 q + shuffle_mask[i]] in each quadrant q of partitions; with 255, dst[32 q + i] keeps its values."""
+
+    dst: View = of(WRITE)
+    src: View = of(READ)
+    shuffle_mask: tuple[int, ...] = of(Mask())
+
+    def keeps(self) -> bool:
+        return KEEP in self.shuffle_mask
+
+    def sources(self) -> list[int]:
+        """The partition of src for each partition of dst, -1 for none."""
+        mask = self.shuffle_mask
+        return [-1 if mask[k % QUADRANT] == KEEP else k - k % QUADRANT + mask[k % QUADRANT] for k in range(self.dst.partitions)]
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "src", free_only=True)
+        self.require(self.src.dtype == self.dst.dtype, f"src is {self.src.dtype.name}, dst is {self.dst.dtype.name}", "they must match")
+        quadrants = -(-max(self.src.partitions, self.dst.partitions) // QUADRANT)
+        grain = QUADRANT * {1: 1, 2: 2}.get(quadrants, 4)
+        for name, v, _ in self.views:
+            found = f"{name} starts at partition {v.partition}, with {quadrants * QUADRANT} active"
+            self.require(v.partition % grain == 0, found, f"a multiple of {grain}")
+        last = max(self.sources(), default=-1)
+        self.specified(
+            last < self.src.partitions, f"shuffle_mask reads partition {last} of src", f"one of the {self.src.partitions} it has"
+        )
+
+    def work(self) -> Work:
+        return streamed("nc_stream_shuffle", self.dst, self.src)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        places = np.array(self.sources())
+        out = operands["src"].reshape(self.src.partitions, *self.dst.shape[1:])[np.maximum(places, 0)]
+        if self.keeps():
+            out[places < 0] = operands["dst"][places < 0]
+        return {"dst": out}

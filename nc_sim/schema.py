@@ -83,6 +83,7 @@ VECTOR_KINDS = (
     "copy_predicated",  # src and predicate in SBUF
     "copy_predicated_psum",  # one of them in PSUM
     "range_select",
+    "nc_stream_shuffle",
 )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from ..isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
 from ..isa.errors import ProgramError, Unspecified
-from ..isa.fields import Axes, Choice, ElementType, Flag, Integer, Maybe, Operand, Pattern, Real, Scalar
+from ..isa.fields import KEEP, QUADRANT, Axes, Choice, ElementType, Flag, Integer, Mask, Maybe, Operand, Pattern, Real, Scalar
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 NUMBERS = INT32 | st.floats(allow_nan=False)
@@ -29,7 +30,11 @@ PLAIN = (4, 9)  # partitions and elements of the combinations tried
 
 # What operands look like, from p partitions and f elements: [P, F], [P, 1], [F, P], [P, P], then what only some take.
 SHAPES = (lambda p, f: (p, f), lambda p, f: (p, 1), lambda p, f: (f, p), lambda p, f: (p, p))
-NARROW = (lambda p, f: (p, 8), lambda p, f: (p, 6), lambda p, f: (p, 2))  # results and tables of fixed length, in SBUF
+NARROW: tuple[Callable[[int, int], tuple[int, int]], ...] = (
+    lambda p, f: (p, 8),
+    lambda p, f: (p, 6),
+    lambda p, f: (p, 2),
+)  # results and tables of fixed length, in SBUF
 PLACES = (Memory.SBUF, Memory.PSUM, Memory.HBM)
 
 
@@ -81,6 +86,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(st.tuples(st.integers(1 - 2**31, 2**31 - 1), st.integers(1, 2**31 - 1)), max_size=5).map(tuple)
     if isinstance(kind, Axes):
         return st.lists(st.integers(-5, 5), min_size=1, max_size=5).map(tuple)
+    if isinstance(kind, Mask):
+        places = st.integers(0, QUADRANT - 1) | st.just(KEEP)
+        return st.lists(places, min_size=QUADRANT, max_size=QUADRANT).map(tuple)
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what it takes")
 
 
@@ -138,6 +146,8 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
         return [((1, f),)]
     if isinstance(kind, Axes):
         return [(1,)]
+    if isinstance(kind, Mask):
+        return [(0,) * QUADRANT]
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what to try")
 
 

@@ -91,6 +91,7 @@ def cases() -> list[tuple[str, Program]]:
         p.bn_aggr(dst=d[:, :2], data=six)
         p.tensor_copy_predicated(dst=d, src=a, predicate=mask)
         p.range_select(dst=d, on_true_tile=a, comp_op0="greater_equal", comp_op1="less", bound0=one, bound1=one, reduce_res=d[:, :1])
+        p.nc_stream_shuffle(dst=d, src=a, shuffle_mask=[31 - k for k in range(32)])
         add(f"scan, searches, statistics, selections {place}", p)
         p = Program("case")
         a, d = tensors(p, place, "sbuf")
