@@ -162,7 +162,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 
     yield "vector.copy.widening_ratio", "number", "time per element of a copy in SBUF to a wider type, over the base"
 
-    for kind in ("iota", "affine_select", "copy", "tensor_scalar", "tensor_tensor", "memset"):
+    for kind in ("iota", "affine_select", "copy", "tensor_scalar", "tensor_tensor", "memset", "gather"):
         yield f"gpsimd.{kind}.cycles_per_element", "number", "cycles per element"
         yield f"gpsimd.{kind}.fixed_ns", "number", "latency over streaming; the next instruction starts after it"
 
