@@ -53,6 +53,7 @@ class Work:
     widening: bool = False  # the destination's elements are wider than a source's
     contiguous: bool = True  # every streamed operand is contiguous in the partition
     vectors: int = 0  # [P, 1] operands fetched through a pointer
+    reduces: bool = False  # also reduces what it streams, into [P, 1] (VectorEngine)
     columns: int = 0  # stationary columns (TensorEngine)
     macs: int = 0
     flops: int = 0

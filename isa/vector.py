@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
 import numpy as np
 
-from .fields import ALU, READ, WRITE, Axes, Flag, Maybe, Scalar, of
+from .fields import ALU, READ, WRITE, Axes, Choice, Flag, Maybe, Scalar, of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import alu_op, apply, reduce
 from .view import Memory, View
+
+REDUCTIONS = Choice(("add", "multiply", "maximum", "minimum"), lambda v: alu_op(v).name)
 
 
 def streamed(kind: str, *views: View, vectors: int = 0, flops: int = 0) -> Work:
@@ -179,6 +182,44 @@ class ScalarTensorTensor(_Elementwise):
 
     def attributes(self) -> str:
         return f"ops={alu_op(self.op0).trace_name},{alu_op(self.op1).trace_name}"
+
+
+@instruction(Engine.VECTOR, source="nki.isa.tensor_scalar_reduce")
+class TensorScalarReduce(_Elementwise):
+    """dst = data <op0> operand0; reduce_res[P, 1] = its reduction over all free axes, before it is rounded to dst's type."""
+
+    dst: View = of(WRITE)
+    data: View = of(READ)
+    op0: str = of(ALU)
+    operand0: Any = of(Maybe(Scalar()))
+    reduce_op: str = of(REDUCTIONS)
+    reduce_res: View | None = of(Maybe(WRITE), default=None)
+    reduce_res_negate: bool = of(Flag(), default=False)
+    only: ClassVar[Mapping[str, Any]] = {"reverse0": False, "reduce_cmd": "reset_reduce", "reduce_init": None}
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data")
+        self.require(not alu_op(self.op0).bitvec, f"op0={self.op0}", "an arithmetic operator")
+        _check_operand(self, "operand0", self.op0, self.operand0, self.data)
+        self.require(self.reduce_op in REDUCTIONS.names, f"reduce_op={self.reduce_op}", f"one of {', '.join(REDUCTIONS.names)}")
+        if self.reduce_res is not None:
+            fits = self.reduce_res.partitions == self.data.partitions and self.reduce_res.elements == 1
+            self.require(fits, f"reduce_res is {list(self.reduce_res.shape)}", f"[{self.data.partitions}, 1]")
+
+    def work(self) -> Work:
+        vectors = int(isinstance(self.operand0, View))
+        work = streamed("tensor_scalar_reduce", self.dst, self.data, vectors=vectors, flops=2 * self.dst.size)
+        return attrs.evolve(work, reduces=True)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        x = operands["data"].astype(np.float32)
+        out = _scalar_step(x, self.op0, operands.get("operand0", self.operand0), reverse=False)
+        results = {"dst": out.reshape(self.dst.shape)}
+        if self.reduce_res is None:
+            return results
+        total = reduce(self.reduce_op, out, tuple(range(1, out.ndim))).reshape(self.reduce_res.shape)
+        return {**results, "reduce_res": -total if self.reduce_res_negate else total}
 
 
 @instruction(Engine.VECTOR, source="nki.isa.tensor_tensor_scan")

@@ -68,6 +68,7 @@ def _fraction(raw: Any, where: str) -> Fraction:
 VECTOR_KINDS = (
     "copy",
     "tensor_scalar",
+    "tensor_scalar_reduce",
     "tensor_tensor",
     "scalar_tensor_tensor",
     "tensor_tensor_scan",
@@ -153,6 +154,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 
     yield "vector.gap_ns", "number", "issue gap over streaming"
     yield "vector.pointer_ns", "number", "added to latency and gap for a [P, 1] operand"
+    yield "vector.reduce_ns", "number", "added to latency and gap for a reduction beside the elementwise result"
     for kind in VECTOR_KINDS:
         yield f"vector.{kind}.cycles_per_element", "number", "cycles to stream one element at the base rate"
         yield f"vector.{kind}.sbuf_ratio", "number", "time per element when all operands are in SBUF, over the base"

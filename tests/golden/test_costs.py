@@ -86,6 +86,8 @@ def cases() -> list[tuple[str, Program]]:
         (index,) = tensors(p, "sbuf", n=8, dtype="uint32")
         p.tensor_tensor_scan(dst=d, data0=a, data1=b, initial=0.0, op0="multiply", op1="add")
         p.tensor_tensor_scan(dst=d, data0=a, data1=b, initial=one, op0="multiply", op1="add")
+        p.tensor_scalar_reduce(dst=d, data=a, op0="multiply", operand0=2.0, reduce_op="add", reduce_res=one)
+        p.tensor_scalar_reduce(dst=d, data=a, op0="multiply", operand0=one, reduce_op="add", reduce_res=one)
         p.max8(dst=eight, src=a)
         p.nc_find_index8(dst=index, data=a, vals=eight)
         p.nc_match_replace8(dst=d, data=a, vals=eight, imm=0.0, dst_idx=index)
