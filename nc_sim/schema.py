@@ -81,8 +81,7 @@ VECTOR_KINDS = (
     "max8",
     "nc_find_index8",
     "nc_match_replace8",
-    "copy_predicated",  # src and predicate in SBUF
-    "copy_predicated_psum",  # one of them in PSUM
+    "copy_predicated",
     "range_select",
     "nc_stream_shuffle",
 )
