@@ -256,6 +256,38 @@ class Axes:
         return self.check([_number(a) for a in text.split(",")])
 
 
+QUADRANT = 32  # partitions that a shuffle moves among
+KEEP = 255  # in a shuffle's mask: the partition keeps its values
+
+
+@attrs.frozen
+class Mask:
+    """32 partitions of a quadrant, 0 to 31 each, or 255 for none."""
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        try:
+            mask = tuple(int(m.__index__()) for m in value)
+        except (TypeError, AttributeError):
+            raise ProgramError("", f"{value!r}", "a list of whole numbers") from None
+        if len(mask) != QUADRANT:
+            raise ProgramError("", f"{len(mask)} elements", f"{QUADRANT}")
+        for m in mask:
+            if not 0 <= m < QUADRANT and m != KEEP:
+                raise ProgramError("", f"{m}", f"0 to {QUADRANT - 1}, or {KEEP} for a partition that keeps its values")
+        return mask
+
+    def encode(self, value: tuple[int, ...]) -> list[int]:
+        return list(value)
+
+    decode = check
+
+    def text(self, value: tuple[int, ...]) -> str:
+        return ",".join(map(str, value))
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        return self.check([_number(m) for m in text.split(",")])
+
+
 @attrs.frozen
 class Maybe:
     """Another kind, or nothing."""

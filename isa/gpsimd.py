@@ -1,16 +1,16 @@
-"""GpSimdEngine: patterns and selections by position."""
+"""GpSimdEngine: patterns, selections by position and gathers by index."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from .dtypes import cast
 from .fields import READ, WRITE, Choice, Integer, Pattern, Real, of
-from .instruction import Engine, Work, instruction
+from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import alu_op, apply
 from .vector import _Elementwise, streamed
 from .view import Memory, View
@@ -90,3 +90,61 @@ class AffineSelect(_Affine):
             return {"dst": np.where(chosen, data, other)}
         with np.errstate(over="ignore"):
             return {"dst": np.where(chosen, data.astype(np.float32), np.float32(self.on_false_value))}
+
+
+GROUP = 512  # indices of one machine instruction of a gather
+
+
+def check_gather(i: Gather | NcNGather) -> None:
+    """What holds for dst, data and indices of every gather."""
+    i.on_chip()
+    i.same_shape("dst", "indices")
+    p, q = i.dst.partitions, i.data.partitions
+    i.require(p == q, f"data has {q} partitions, dst has {p}", "they must match")
+    i.require(i.data.dtype == i.dst.dtype, f"data is {i.data.dtype.name}, dst is {i.dst.dtype.name}", "they must match")
+    i.require(i.indices.dtype.name == "uint32", f"indices is {i.indices.dtype.name}", "uint32")
+    for name, v, _ in i.views:
+        i.require(v.memory is Memory.SBUF, f"{name} is in {v.memory.name}", "SBUF: the GpSimdEngine does not reach PSUM")
+
+
+@instruction(Engine.GPSIMD, source="nki.isa.nc_n_gather: one of its ceil(N / 512) groups")
+class Gather(_Elementwise):
+    """dst[p, i] = data[p, indices[p, i]] for at most 512 indices a partition; data is flattened."""
+
+    dst: View = of(WRITE)
+    data: View = of(READ)
+    indices: View = of(READ)
+
+    def check(self) -> None:
+        check_gather(self)
+        self.require(self.indices.elements <= GROUP, f"indices has {self.indices.elements} elements per partition", f"at most {GROUP}")
+
+    def work(self) -> Work:
+        return Work(kind="gather", elements=self.indices.elements, flops=self.dst.size)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        data, indices = (operands[n].reshape(self.dst.partitions, -1) for n in ("data", "indices"))
+        most = int(indices.max())
+        self.require(most < data.shape[1], f"an index {most}", f"0 to {data.shape[1] - 1}")
+        return {"dst": np.take_along_axis(data, indices.astype(np.int64), axis=1).reshape(self.dst.shape)}
+
+
+@instruction(Engine.GPSIMD, source="nki.isa.nc_n_gather", machine=False)
+class NcNGather(_Elementwise):
+    """dst[p, i] = data[p, indices[p, i]], with the free dimensions of data flattened: 512 indices an instruction."""
+
+    dst: View = of(WRITE)
+    data: View = of(READ)
+    indices: View = of(READ)
+
+    def check(self) -> None:
+        check_gather(self)
+
+    def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        if self.indices.elements <= GROUP:
+            yield Gather(dst=self.dst, data=self.data, indices=self.indices)
+            return
+        dst, indices = (v.reshape(v.partitions, v.elements) for v in (self.dst, self.indices))
+        for first in range(0, self.indices.elements, GROUP):
+            part = slice(first, min(first + GROUP, self.indices.elements))
+            yield Gather(dst=dst[:, part], data=self.data, indices=indices[:, part])

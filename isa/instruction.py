@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from .dtypes import DType
-from .errors import ProgramError
+from .errors import ProgramError, Unspecified
 from .fields import of
 from .view import View
 
@@ -53,6 +53,7 @@ class Work:
     widening: bool = False  # the destination's elements are wider than a source's
     contiguous: bool = True  # every streamed operand is contiguous in the partition
     vectors: int = 0  # [P, 1] operands fetched through a pointer
+    reduces: bool = False  # also reduces what it streams, into [P, 1] (VectorEngine)
     columns: int = 0  # stationary columns (TensorEngine)
     macs: int = 0
     flops: int = 0
@@ -97,8 +98,8 @@ class Instruction:
 
     @cached_property
     def reads(self) -> tuple[View, ...]:
-        """Views whose bytes the result depends on, an accumulating destination included."""
-        return tuple([v for _, v, w in self.views if not w]) + (self.writes if self.accumulates() else ())
+        """Views whose bytes the result depends on, a destination that is added to or partly kept included."""
+        return tuple([v for _, v, w in self.views if not w]) + (self.writes if self.accumulates() or self.keeps() else ())
 
     @cached_property
     def writes(self) -> tuple[View, ...]:
@@ -109,8 +110,12 @@ class Instruction:
         """True if the destination is added to instead of overwritten."""
         return False
 
+    def keeps(self) -> bool:
+        """True if elements of the destination may keep their values: `execute` gets them, by the destination's name."""
+        return False
+
     def check(self) -> None:
-        """Raise ProgramError where operands do not fit together on any chip."""
+        """Raise ProgramError where operands do not fit together on any chip, Unspecified where no source says what they do."""
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
         """The machine instructions of a call on the chosen engine, in queue order; itself if it is one."""
@@ -144,6 +149,11 @@ class Instruction:
         """Raise ProgramError naming this instruction unless `holds`."""
         if not holds:
             raise ProgramError(self.mnemonic, found, required, self.source)
+
+    def specified(self, holds: bool, found: str, required: str) -> None:
+        """Raise Unspecified naming this instruction unless `holds`: no public source says what the hardware does then."""
+        if not holds:
+            raise Unspecified(self.mnemonic, found, required, self.source)
 
     def same_shape(self, first: str, second: str, free_only: bool = False) -> None:
         """Require two operands to have the same partitions and the same number of free elements."""

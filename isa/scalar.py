@@ -7,17 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from .fields import ACT, READ, WRITE, Maybe, Scalar, of, one_of
+from .errors import ProgramError
+from .fields import ACT, READ, WRITE, Choice, Maybe, Scalar, of, one_of
 from .instruction import Engine, Instruction, Target, Work, instruction
-from .ops import act_fn
+from .ops import act_fn, alu_op
 from .vector import _Elementwise, per_partition, streamed
 from .view import View
 
 RESET = "a reset or reset_reduce of as many partitions before"
+
+
+def _sum(value: Any) -> str:
+    """`add` in any of its spellings, np.add and nl.add included."""
+    if alu_op(value).name != "add":
+        raise ProgramError("", f"{value!r}", "one of add")
+    return "add"
+
+
+SUM = Choice(("add",), _sum)
 REDUCE_CMDS = one_of(("idle", "reset", "reduce", "reset_reduce"))
 
 
-def check_operands(i: Activate | Activation) -> None:
+def check_operands(i: Activate | Activation | ActivationReduce) -> None:
     """What holds for data, scale and bias of every activation."""
     i.on_chip()
     i.same_shape("dst", "data")
@@ -30,6 +41,16 @@ def check_operands(i: Activate | Activation) -> None:
         i.require(i.scale.dtype.name == "float32", f"scale is {i.scale.dtype.name}", "a float32 vector")
     if isinstance(i.bias, View):
         i.require(i.bias.dtype.name != "tfloat32", "bias is tfloat32", "any other type")
+
+
+def check_sums(i: Activation | ActivationReduce) -> None:
+    """The sums fit where they are asked for."""
+    if i.reduce_res is not None:
+        i.require(
+            i.reduce_res.partitions == i.data.partitions and i.reduce_res.elements == 1,
+            f"reduce_res is {list(i.reduce_res.shape)}",
+            f"[{i.data.partitions}, 1]",
+        )
 
 
 @instruction(Engine.SCALAR, source="trn2 hardware traces, ACTIVATE")
@@ -121,7 +142,7 @@ class Activation(_Elementwise):
     data: View = of(READ)
     bias: Any = of(Maybe(Scalar()), default=None)
     scale: Any = of(Scalar(), default=1.0)
-    reduce_op: str | None = of(Maybe(one_of(("add",))), default=None)
+    reduce_op: str | None = of(Maybe(SUM), default=None)
     reduce_res: View | None = of(Maybe(WRITE), default=None)
     reduce_cmd: str = of(REDUCE_CMDS, default="idle")
 
@@ -129,17 +150,37 @@ class Activation(_Elementwise):
         check_operands(self)
         reducing = self.reduce_cmd in ("reduce", "reset_reduce") or self.reduce_res is not None
         self.require(not reducing or self.reduce_op is not None, "a reduction without reduce_op", "reduce_op=add")
-        if self.reduce_res is not None:
-            self.require(
-                self.reduce_res.partitions == self.data.partitions and self.reduce_res.elements == 1,
-                f"reduce_res is {list(self.reduce_res.shape)}",
-                f"[{self.data.partitions}, 1]",
-            )
+        check_sums(self)
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
         cmd = self.reduce_cmd
         if self.reduce_res is not None and cmd == "idle":
             cmd = "reset_reduce"  # as nki.isa.activation_reduce: the result holds this instruction's sums only
         yield Activate(dst=self.dst, op=self.op, data=self.data, bias=self.bias, scale=self.scale, reduce_cmd=cmd)
+        if self.reduce_res is not None:
+            yield ReadAccumulator(dst=self.reduce_res)
+
+
+@instruction(Engine.SCALAR, source="nki.isa.activation_reduce", machine=False)
+class ActivationReduce(_Elementwise):
+    """dst = op(data * scale + bias), reduce_res = its sums over the free axes: `activation` with reduce_cmd=reset_reduce.
+
+    Without `reduce_res` the sums stay in the engine's accumulator.
+    """
+
+    dst: View = of(WRITE)
+    op: str = of(ACT)
+    data: View = of(READ)
+    reduce_op: str = of(SUM)
+    reduce_res: View | None = of(Maybe(WRITE))
+    bias: Any = of(Maybe(Scalar()), default=None)
+    scale: Any = of(Scalar(), default=1.0)
+
+    def check(self) -> None:
+        check_operands(self)
+        check_sums(self)
+
+    def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        yield Activate(dst=self.dst, op=self.op, data=self.data, bias=self.bias, scale=self.scale, reduce_cmd="reset_reduce")
         if self.reduce_res is not None:
             yield ReadAccumulator(dst=self.reduce_res)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
 import numpy as np
 
-from .fields import ALU, READ, WRITE, Axes, Flag, Maybe, Scalar, of
+from .fields import ALU, READ, WRITE, Axes, Choice, Flag, Maybe, Scalar, of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import alu_op, apply, reduce
 from .view import Memory, View
+
+REDUCTIONS = Choice(("add", "multiply", "maximum", "minimum"), lambda v: alu_op(v).name)
 
 
 def streamed(kind: str, *views: View, vectors: int = 0, flops: int = 0) -> Work:
@@ -176,6 +179,96 @@ class ScalarTensorTensor(_Elementwise):
         y = y.reshape(first.shape)
         a, b = (y, first) if self.reverse1 else (first, y)
         return {"dst": apply(self.op1, a, b).reshape(self.dst.shape)}
+
+    def attributes(self) -> str:
+        return f"ops={alu_op(self.op0).trace_name},{alu_op(self.op1).trace_name}"
+
+
+@instruction(Engine.VECTOR, source="nki.isa.tensor_scalar_reduce")
+class TensorScalarReduce(_Elementwise):
+    """dst = data <op0> operand0; reduce_res[P, 1] = its reduction over all free axes, before it is rounded to dst's type."""
+
+    dst: View = of(WRITE)
+    data: View = of(READ)
+    op0: str = of(ALU)
+    operand0: Any = of(Maybe(Scalar()))
+    reduce_op: str = of(REDUCTIONS)
+    reduce_res: View | None = of(Maybe(WRITE), default=None)
+    reduce_res_negate: bool = of(Flag(), default=False)
+    only: ClassVar[Mapping[str, Any]] = {"reverse0": False, "reduce_cmd": "reset_reduce", "reduce_init": None}
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data")
+        self.require(not alu_op(self.op0).bitvec, f"op0={self.op0}", "an arithmetic operator")
+        _check_operand(self, "operand0", self.op0, self.operand0, self.data)
+        self.require(self.reduce_op in REDUCTIONS.names, f"reduce_op={self.reduce_op}", f"one of {', '.join(REDUCTIONS.names)}")
+        if self.reduce_res is not None:
+            fits = self.reduce_res.partitions == self.data.partitions and self.reduce_res.elements == 1
+            self.require(fits, f"reduce_res is {list(self.reduce_res.shape)}", f"[{self.data.partitions}, 1]")
+
+    def work(self) -> Work:
+        vectors = int(isinstance(self.operand0, View))
+        work = streamed("tensor_scalar_reduce", self.dst, self.data, vectors=vectors, flops=2 * self.dst.size)
+        return attrs.evolve(work, reduces=True)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        x = operands["data"].astype(np.float32)
+        out = _scalar_step(x, self.op0, operands.get("operand0", self.operand0), reverse=False)
+        results = {"dst": out.reshape(self.dst.shape)}
+        if self.reduce_res is None:
+            return results
+        total = reduce(self.reduce_op, out, tuple(range(1, out.ndim))).reshape(self.reduce_res.shape)
+        return {**results, "reduce_res": -total if self.reduce_res_negate else total}
+
+
+@instruction(Engine.VECTOR, source="nki.isa.tensor_tensor_scan")
+class TensorTensorScan(_Elementwise):
+    """dst[:, i] = (data0[:, i] <op0> dst[:, i - 1]) <op1> data1[:, i], in float32; before the first element stands `initial`.
+
+    What is carried from element to element is the float32 result, not what it is rounded to in dst.
+    """
+
+    dst: View = of(WRITE)
+    data0: View = of(READ)
+    data1: View = of(READ)
+    initial: Any = of(Scalar())
+    op0: str = of(ALU)
+    op1: str = of(ALU)
+    reverse0: bool = of(Flag(), default=False)
+    reverse1: bool = of(Flag(), default=False)
+
+    def check(self) -> None:
+        self.on_chip()
+        self.same_shape("dst", "data0")
+        self.same_shape("dst", "data1")
+        both = self.data0.memory is self.data1.memory is Memory.PSUM
+        self.require(not both, "data0 and data1 are both in PSUM", "at most one of them may be in PSUM")
+        for name, op in (("op0", self.op0), ("op1", self.op1)):
+            row = alu_op(op)
+            self.require(not row.bitvec and not row.unary, f"{name}={op}", "a binary arithmetic operator")
+        if isinstance(self.initial, View):
+            self.require(
+                self.initial.partitions == self.data0.partitions,
+                f"initial has {self.initial.partitions} partitions, data0 has {self.data0.partitions}",
+                "they must match",
+            )
+        for name, v in (("dst", self.dst), ("data0", self.data0), ("data1", self.data1)):
+            self.specified(len(v.shape) == 2, f"{name} is {list(v.shape)}", "[P, N]: the order of more dimensions is not said")
+
+    def work(self) -> Work:
+        vectors = int(isinstance(self.initial, View))
+        return streamed("tensor_tensor_scan", self.dst, self.data0, self.data1, vectors=vectors, flops=2 * self.dst.size)
+
+    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        x, y = (operands[n].astype(np.float32) for n in ("data0", "data1"))
+        last = np.broadcast_to(np.asarray(operands.get("initial", self.initial), np.float32).reshape(-1), x.shape[:1])
+        out = np.empty_like(x)
+        for k in range(x.shape[1]):
+            first = apply(self.op0, last, x[:, k], integer=False) if self.reverse0 else apply(self.op0, x[:, k], last, integer=False)
+            a, b = (y[:, k], first) if self.reverse1 else (first, y[:, k])
+            last = out[:, k] = apply(self.op1, a, b, integer=False)
+        return {"dst": out}
 
     def attributes(self) -> str:
         return f"ops={alu_op(self.op0).trace_name},{alu_op(self.op1).trace_name}"

@@ -25,6 +25,7 @@ def _all(ending: str, value: Any, start: str = "") -> dict[str, Any]:
     return dict.fromkeys(keys, value)
 
 
+SLOWER = "vector.copy_predicated."  # its rate in SBUF is lower than with PSUM: no fast mode
 _COMPLETION = {"dma.load_done_ns": 0, "dma.store_done_ns": 0}
 _BUSY = {**_all("busy_delay_ns", 0, "dma."), **_all("busy_stall_ratio", 0, "dma.")}
 MECHANISMS: dict[str, Mechanism] = {
@@ -67,7 +68,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "table-load": Mechanism("loading activation tables", {"scalar.table_load_ns": 0}),
     "vector-fast-modes": Mechanism(
         "two-fold and four-fold VectorEngine rates",
-        {**_all("sbuf_ratio", 1, "vector."), **_all("sixteen_bit_ratio", 1, "vector."), "vector.copy.widening_ratio": 1},
+        {k: 1 for k in SCHEMA if k.startswith("vector.") and k.endswith("_ratio") and not k.startswith(SLOWER)},
     ),
     "pointer-operand": Mechanism(
         "added time of [P, 1] operands", {"vector.pointer_ns": 0, "scalar.function_pointer_ns": 0, "scalar.identity_pointer_ns": 0}

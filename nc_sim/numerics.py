@@ -81,7 +81,8 @@ class Numerics(Probe):
 def execute(step: Step, memories: Memories, state: dict[str, Any]) -> list[tuple[View, np.ndarray, bool]]:
     """Read a step's operands and compute: (view, values, is added to the view) for each result."""
     instruction = step.instruction
-    operands = {name: memories.read(view) for name, view, written in instruction.views if not written}
+    keeps = instruction.keeps()
+    operands = {name: memories.read(view) for name, view, written in instruction.views if keeps or not written}
     results = instruction.execute(operands, state)
     adds = instruction.accumulates()
     return [(view, results[name], adds) for name, view, _ in instruction.views if name in results]

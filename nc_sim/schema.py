@@ -65,6 +65,28 @@ def _fraction(raw: Any, where: str) -> Fraction:
     return value
 
 
+VECTOR_KINDS = (
+    "copy",
+    "tensor_scalar",
+    "tensor_scalar_reduce",
+    "tensor_tensor",
+    "scalar_tensor_tensor",
+    "tensor_tensor_scan",
+    "tensor_reduce",
+    "reciprocal",
+    "memset",
+    "transpose",
+    "bn_stats",
+    "bn_aggr",
+    "max8",
+    "nc_find_index8",
+    "nc_match_replace8",
+    "copy_predicated",
+    "range_select",
+    "nc_stream_shuffle",
+)
+
+
 def _rows() -> Iterator[tuple[str, str, str]]:
     engines = ("tensor", "vector", "scalar", "gpsimd", "sync")
     for e in engines:
@@ -131,7 +153,8 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 
     yield "vector.gap_ns", "number", "issue gap over streaming"
     yield "vector.pointer_ns", "number", "added to latency and gap for a [P, 1] operand"
-    for kind in ("copy", "tensor_scalar", "tensor_tensor", "scalar_tensor_tensor", "tensor_reduce", "reciprocal", "memset", "transpose"):
+    yield "vector.reduce_ns", "number", "added to latency and gap for a reduction beside the elementwise result"
+    for kind in VECTOR_KINDS:
         yield f"vector.{kind}.cycles_per_element", "number", "cycles to stream one element at the base rate"
         yield f"vector.{kind}.sbuf_ratio", "number", "time per element when all operands are in SBUF, over the base"
         yield f"vector.{kind}.sixteen_bit_ratio", "number", "the same when they are also contiguous and at most 16 bits wide"
@@ -140,7 +163,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 
     yield "vector.copy.widening_ratio", "number", "time per element of a copy in SBUF to a wider type, over the base"
 
-    for kind in ("iota", "affine_select", "copy", "tensor_scalar", "tensor_tensor", "memset"):
+    for kind in ("iota", "affine_select", "copy", "tensor_scalar", "tensor_tensor", "memset", "gather"):
         yield f"gpsimd.{kind}.cycles_per_element", "number", "cycles per element"
         yield f"gpsimd.{kind}.fixed_ns", "number", "latency over streaming; the next instruction starts after it"
 

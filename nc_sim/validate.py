@@ -11,6 +11,7 @@ from .isa import Engine, Memory, Step, View
 from .isa.dma import DmaDirect2d
 from .isa.errors import ProgramError, Unsupported
 from .isa.scalar import RESET, Activate, ReadAccumulator
+from .isa.selection import NcStreamShuffle
 from .isa.tensor import LoadWeights, Matmul
 from .isa.view import MAX_FREE_DIMS
 from .program import Tensor
@@ -53,6 +54,7 @@ def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
 def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
     """Partitions, start partitions and bytes lie inside the memory."""
     partitions, quadrant = chip("memory.partitions"), chip("memory.partition_quadrant")
+    together = max((v.partitions for _, v, _ in step.instruction.views), default=0) if isinstance(step.instruction, NcStreamShuffle) else 0
     for name, v, _ in step.instruction.views:
         if v.memory is Memory.HBM:
             continue
@@ -62,11 +64,12 @@ def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
             dims = sum(c > 1 for c in v.counts)
             if dims > MAX_FREE_DIMS:
                 raise ProgramError("", f"{name} has {dims} free dimensions", f"at most {MAX_FREE_DIMS}", "NeuronCore architecture guide")
-            grain = quadrant if v.partitions <= quadrant else 2 * quadrant if v.partitions <= 2 * quadrant else partitions
+            active = max(v.partitions, together)  # a shuffle's operands start as the larger of them may
+            grain = quadrant if active <= quadrant else 2 * quadrant if active <= 2 * quadrant else partitions
             if v.partition % grain:
                 raise ProgramError(
                     "",
-                    f"{name} starts at partition {v.partition} with {v.partitions}",
+                    f"{name} starts at partition {v.partition} with {active}",
                     f"a multiple of {grain}",
                     "NeuronCore architecture guide",
                 )

@@ -11,24 +11,30 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 from hypothesis import strategies as st
 
 from ..isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
-from ..isa.errors import ProgramError
-from ..isa.fields import Axes, Choice, ElementType, Flag, Integer, Maybe, Operand, Pattern, Real, Scalar
+from ..isa.errors import ProgramError, Unspecified
+from ..isa.fields import KEEP, QUADRANT, Axes, Choice, ElementType, Flag, Integer, Mask, Maybe, Operand, Pattern, Real, Scalar
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 NUMBERS = INT32 | st.floats(allow_nan=False)
 NAMES = st.from_regex(r"[A-Za-z_][\w.$-]{0,8}", fullmatch=True)
 LINES = st.sampled_from(["", "rmsnorm.py:41", "<stdin>:1", "my kernels #2.py:7", "ядро.py:3", "#:0", "wait=s>=1"])
 SEARCHED = 100_000  # combinations tried before an instruction counts as too hard to guess
-PLAIN = (4, 8)  # partitions and elements of the combinations tried
+PLAIN = (4, 9)  # partitions and elements of the combinations tried
 
-# What operands look like, from p partitions and f elements: [P, F], [P, 1], [F, P], [P, P].
+# What operands look like, from p partitions and f elements: [P, F], [P, 1], [F, P], [P, P], then what only some take.
 SHAPES = (lambda p, f: (p, f), lambda p, f: (p, 1), lambda p, f: (f, p), lambda p, f: (p, p))
+NARROW: tuple[Callable[[int, int], tuple[int, int]], ...] = (
+    lambda p, f: (p, 8),
+    lambda p, f: (p, 6),
+    lambda p, f: (p, 2),
+)  # results and tables of fixed length, in SBUF
 PLACES = (Memory.SBUF, Memory.PSUM, Memory.HBM)
 
 
@@ -80,6 +86,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(st.tuples(st.integers(1 - 2**31, 2**31 - 1), st.integers(1, 2**31 - 1)), max_size=5).map(tuple)
     if isinstance(kind, Axes):
         return st.lists(st.integers(-5, 5), min_size=1, max_size=5).map(tuple)
+    if isinstance(kind, Mask):
+        places = st.integers(0, QUADRANT - 1) | st.just(KEEP)
+        return st.lists(places, min_size=QUADRANT, max_size=QUADRANT).map(tuple)
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what it takes")
 
 
@@ -118,7 +127,9 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
     if isinstance(kind, Maybe):
         return [None, *_candidates(kind.kind, p, f)]
     if isinstance(kind, Operand):
-        return [view_of(shape(p, f), memory) for memory in PLACES for shape in SHAPES]
+        usual = [view_of(shape(p, f), memory) for memory in PLACES for shape in SHAPES]
+        narrow = [view_of(shape(p, f)) for shape in NARROW]
+        return [*usual, *narrow, view_of((p, f), dtype="uint32"), view_of((p, 8), dtype="uint32")]
     if isinstance(kind, Scalar):
         return [1.0]
     if isinstance(kind, Choice):
@@ -135,6 +146,8 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
         return [((1, f),)]
     if isinstance(kind, Axes):
         return [(1,)]
+    if isinstance(kind, Mask):
+        return [(0,) * QUADRANT]
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what to try")
 
 
@@ -150,7 +163,7 @@ def _made(cls: type[Instruction], chosen: tuple[int, ...], p: int, f: int) -> In
 def _passes(instruction: Instruction) -> bool:
     try:
         instruction.check()
-    except ProgramError:
+    except (ProgramError, Unspecified):
         return False
     return True
 
@@ -160,7 +173,7 @@ def _changed(made: Instruction, changes: dict[str, Any]) -> Instruction:
     try:
         changed = attrs.evolve(made, **changes)
         changed.check()
-    except ProgramError:
+    except (ProgramError, Unspecified):
         return made
     return changed
 

@@ -50,6 +50,8 @@ def vector(work: Work, chip: Reader) -> Cost:
     fixed, gap = chip(f"{kind}.{'psum' if psum else 'sbuf'}_fixed_ns"), chip("vector.gap_ns")
     if work.vectors:
         fixed, gap = fixed + chip("vector.pointer_ns"), gap + chip("vector.pointer_ns")
+    if work.reduces:
+        fixed, gap = fixed + chip("vector.reduce_ns"), gap + chip("vector.reduce_ns")
     return _streamed(work, Engine.VECTOR, fixed, gap, chip)
 
 

@@ -17,7 +17,7 @@ from nc_sim.isa.text import parse_step, step_to_text
 from nc_sim.schema import SCHEMA
 
 DOCUMENT = REPOSITORY / "docs" / "add-an-instruction.md"
-NAME = "max8"
+NAME = "top8"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def program(width: int = 512, dtype: str = "float32", engine: str | None = None)
     x, y = p.input("x", (128, width), dtype), p.output("y", (128, 8), dtype)
     tile, best = p.sbuf((128, width), dtype), p.sbuf((128, 8), dtype)
     p.dma_copy(dst=tile, src=x)
-    p.max8(dst=best, src=tile, **({} if engine is None else {"engine": engine}))
+    p.top8(dst=best, src=tile, **({} if engine is None else {"engine": engine}))
     p.dma_copy(dst=y, src=best)
     return p
 
@@ -59,7 +59,7 @@ def test_its_values_are_numpy_s(cls: type[Instruction], width: int, dtype: str) 
 @pytest.mark.parametrize("width", [8, 512])
 def test_it_takes_the_fixed_latency_and_a_cycle_an_element(cls: type[Instruction], width: int) -> None:
     result = simulate(program(width), values=False)
-    (made,) = [i for i in result.instructions if i.opcode == "MAX8"]
+    (made,) = [i for i in result.instructions if i.opcode == "TOP8"]
     assert made.engine == "Vector"
     # trn2.toml vector.tensor_reduce: 152 ns from SBUF, one cycle of 0.96 GHz an element; a tick is 1/4.8 ns
     assert made.duration_ns == pytest.approx(152 + width / 0.96, abs=1 / 4.8)
@@ -79,13 +79,13 @@ def test_its_operands_are_checked_with_its_source(cls: type[Instruction]) -> Non
     p = Program()
     narrow, wide = p.sbuf((128, 8), "float32"), p.sbuf((128, 16), "float32")
     with pytest.raises(ProgramError, match=r"dst has 16 elements per partition; 8 \(nki\.isa\.max8\)"):
-        p.max8(dst=wide, src=wide)
+        p.top8(dst=wide, src=wide)
     with pytest.raises(ProgramError, match="src has 4 elements per partition; 8 to 16384"):
-        p.max8(dst=narrow, src=narrow[:, :4])
+        p.top8(dst=narrow, src=narrow[:, :4])
     with pytest.raises(ProgramError, match=r"engine scalar; one of vector"):
-        p.max8(dst=narrow, src=wide, engine="scalar")
+        p.top8(dst=narrow, src=wide, engine="scalar")
     with pytest.raises(ProgramError, match="no src"):
-        p.max8(dst=narrow)
+        p.top8(dst=narrow)
 
 
 def test_the_cost_row_it_names_is_in_every_chip_file(cls: type[Instruction]) -> None:

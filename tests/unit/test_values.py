@@ -168,6 +168,57 @@ def test_activation_sums_its_row_without_rounding_to_the_output(n: int) -> None:
     close(run(build, x, ((128, 1), "float32")), np.square(x.astype(np.float64)).sum(axis=1, keepdims=True), 2**-18)
 
 
+@pytest.mark.parametrize(("op", "formula"), [("square", np.square), ("exp", np.exp)])
+@pytest.mark.parametrize(("partitions", "n"), [(128, 1), (1, 127), (127, 128), (128, 513), (1, 16384)])
+def test_activation_reduce_gives_the_activation_and_its_sums(partitions: int, n: int, op: str, formula: Any) -> None:
+    x = values((partitions, n))
+
+    def build(p: Program, t: View, r: View) -> None:
+        p.activation_reduce(dst=r[:, :n], op=op, data=t, reduce_op="add", reduce_res=r[:, n:], scale=0.5, bias=0.25)
+
+    got = run(build, x, ((partitions, n + 1), "float32"))
+    wanted = formula(x.astype(np.float64) * 0.5 + 0.25)
+    close(got[:, :n], wanted, 2**-20)
+    close(got[:, n:], wanted.sum(axis=1, keepdims=True), 2**-16)
+
+
+def test_activation_reduce_is_an_activation_that_resets_and_keeps_its_sums_where_nobody_asks() -> None:
+    x = values((4, 6))
+
+    def build(p: Program, t: View, r: View) -> None:
+        junk = p.sbuf((4, 6), "float32")
+        p.activation_reduce(dst=junk, op="copy", data=t, reduce_op=np.add, reduce_res=None)
+        p.activation(dst=junk, op="copy", data=t, reduce_op="add", reduce_cmd="reduce", reduce_res=r)
+
+    close(run(build, x, ((4, 1), "float32")), 2 * x.astype(np.float64).sum(axis=1, keepdims=True), 2**-20)
+    p = Program("same")
+    t, r = p.sbuf((4, 6), "float32"), p.sbuf((4, 1), "float32")
+    p.memset(dst=t, value=1.0)
+    p.activation_reduce(dst=t, op="exp", data=t, reduce_op="add", reduce_res=r)
+    p.activation(dst=t, op="exp", data=t, reduce_op="add", reduce_res=r, reduce_cmd="reset_reduce")
+    made = [str(s.instruction) for s in simulate(p, values=False).steps if s.engine.label == "Scalar"]
+    assert len(made) == 5  # one table load, and twice the same two
+    assert made[1:3] == made[3:]
+
+
+def test_activation_reduce_refuses_what_activation_refuses() -> None:
+    p = Program("refused")
+    t, r, x = p.sbuf((4, 6), "float32"), p.sbuf((4, 1), "float32"), p.input("x", (4, 6), "float32")
+    usual = {"dst": t, "op": "exp", "data": t, "reduce_op": "add", "reduce_res": r}
+    for changes, message in (
+        ({"reduce_res": t}, r"reduce_res is \[4, 6\]; \[4, 1\] \(nki\.isa\.activation_reduce\)"),
+        ({"reduce_res": p.sbuf((3, 1), "float32")}, r"reduce_res is \[3, 1\]; \[4, 1\]"),
+        ({"reduce_op": "max"}, "reduce_op: 'max'; one of add"),
+        ({"data": t[:, :5]}, "data has 5 elements per partition, dst has 6"),
+        ({"data": x}, "data is in HBM"),
+        ({"bias": p.sbuf((3, 1), "float32")}, "bias has 3 partitions, data has 4"),
+        ({"scale": p.sbuf((4, 1), "bfloat16")}, "scale is bfloat16; a float32 vector"),
+        ({"engine": "vector"}, "engine vector; one of scalar"),
+    ):
+        with pytest.raises(ProgramError, match=message):
+            p.activation_reduce(**{**usual, **changes})
+
+
 def test_the_accumulator_goes_on_over_instructions() -> None:
     x = values((8, 30))
 

@@ -88,10 +88,32 @@ def everything() -> Program:
     p.dma_copy(dst=u, src=x, engine="scalar", dge_mode="none")
     p.nc_transpose(dst=h[:32, :32], data=g[:32, :32], engine="vector")
     p.tensor_copy(dst=t[32:64], src=u[32:64])
+    for dtype, index, memory in (("float32", "uint32", "sbuf"), ("bfloat16", "uint16", "sbuf"), ("float32", "uint32", "psum")):
+        rows_of_one_value(p, dtype, index, memory)
     p.nop(engine="tensor")
     p.activation(dst=u, op="copy", data=t, bias=one)
     p.tensor_copy(dst=t, src=h)
     return p
+
+
+def rows_of_one_value(p: Program, dtype: str, index: str, memory: str) -> None:
+    """Scan, searches, statistics, selections, shuffle and gather of one type, with sources in one memory."""
+    a = p.psum((128, 64), dtype) if memory == "psum" else p.sbuf((128, 64), dtype)
+    d, one, eight, six = p.sbuf((128, 64), dtype), p.sbuf((128, 1), "float32"), p.sbuf((128, 8), dtype), p.sbuf((128, 6), dtype)
+    where, mask, places = p.sbuf((128, 8), index), p.sbuf((128, 64), index), p.sbuf((128, 64), "uint32")
+    for written in (a, d, one, mask, places):
+        p.memset(dst=written, value=1)
+    p.tensor_scalar_reduce(dst=d, data=a, op0="add", operand0=1.0, reduce_op="add", reduce_res=one)
+    p.tensor_tensor_scan(dst=d, data0=a, data1=d, initial=0.0, op0="multiply", op1="add")
+    p.max8(dst=eight, src=a)
+    p.nc_find_index8(dst=where, data=a, vals=eight)
+    p.nc_match_replace8(dst=d, data=a, vals=eight, imm=0.0)
+    p.bn_stats(dst=six, data=a)
+    p.bn_aggr(dst=d[:, :2], data=a[:, :6])
+    p.tensor_copy_predicated(dst=d, src=a, predicate=mask)
+    p.range_select(dst=d, on_true_tile=a, comp_op0="greater", comp_op1="less", bound0=one, bound1=one)
+    p.nc_stream_shuffle(dst=d, src=a, shuffle_mask=[0] * 32)
+    p.nc_n_gather(dst=d, data=d, indices=places)
 
 
 PROGRAM = everything()
