@@ -9,6 +9,7 @@ import pytest
 
 from nc_sim import core, fast, replay
 from nc_sim.accuracy import replays
+from nc_sim.isa.errors import ProgramError
 
 NAMES = ("fused_fp32_s512", "baseline_bf16_s512")
 # What an independent, earlier prototype of the same rules says of the same traces: body in ns, simulated and with
@@ -100,10 +101,26 @@ def test_the_kept_replays_of_the_accuracy_page_are_what_the_traces_give_now(trac
     assert replays.measured(traces, "trn2") == replays.kept()["runs"]
 
 
-def test_replays_keep_their_commit_until_they_give_something_else(traces: Path, tmp_path: Path) -> None:
+def test_replays_keep_their_commit_until_they_give_something_else(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "_commit", lambda: "a newer one")
     place = tmp_path / "kept.json"
     place.write_text(json.dumps({"commit": "an older one", "runs": replays.kept()["runs"]}))
     assert json.loads(replays.keep(traces, place=place).read_text())["commit"] == "an older one"
     place.write_text(json.dumps({"commit": "an older one", "runs": replays.kept()["runs"][1:]}))
-    assert len(json.loads(replays.keep(traces, place=place).read_text())["commit"]) == 40
+    assert json.loads(replays.keep(traces, place=place).read_text())["commit"] == "a newer one"
     assert json.loads(place.read_text())["runs"] == replays.kept()["runs"]
+
+
+def test_an_installed_copy_cannot_say_what_code_gave_new_numbers_and_keeps_the_old(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError("no git")
+
+    monkeypatch.setattr(replays.subprocess, "run", fails)
+    place = tmp_path / "kept.json"
+    place.write_text(json.dumps({"commit": "an older one", "runs": []}))
+    before = place.read_bytes()
+    with pytest.raises(ProgramError, match="replays: no commit; a git working copy"):
+        replays.keep(traces, place=place)
+    assert place.read_bytes() == before
