@@ -229,8 +229,24 @@ class Pattern:
         return self.check([tuple(map(int, p.split(","))) for p in text[1:-1].split(";") if p])
 
 
+class _Numbers:
+    """How a list of whole numbers is stored and printed; a kind says which lists it takes."""
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        raise NotImplementedError(type(self).__name__)
+
+    def encode(self, value: tuple[int, ...]) -> list[int]:
+        return list(value)
+
+    def text(self, value: tuple[int, ...]) -> str:
+        return ",".join(map(str, value))
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        return self.check([_number(n) for n in text.split(",")])
+
+
 @attrs.frozen
-class Axes:
+class Axes(_Numbers):
     """Axis numbers: one, or several."""
 
     def check(self, value: Any) -> tuple[int, ...]:
@@ -244,16 +260,7 @@ class Axes:
             raise ProgramError("", f"axes {list(axes)}", f"-{MAX_AXIS} to {MAX_AXIS}")
         return axes
 
-    def encode(self, value: tuple[int, ...]) -> list[int]:
-        return list(value)
-
     decode = check
-
-    def text(self, value: tuple[int, ...]) -> str:
-        return ",".join(map(str, value))
-
-    def parse(self, text: str) -> tuple[int, ...]:
-        return self.check([_number(a) for a in text.split(",")])
 
 
 QUADRANT = 32  # partitions that a shuffle moves among
@@ -261,7 +268,7 @@ KEEP = 255  # in a shuffle's mask: the partition keeps its values
 
 
 @attrs.frozen
-class Mask:
+class Mask(_Numbers):
     """32 partitions of a quadrant, 0 to 31 each, or 255 for none."""
 
     def check(self, value: Any) -> tuple[int, ...]:
@@ -276,16 +283,7 @@ class Mask:
                 raise ProgramError("", f"{m}", f"0 to {QUADRANT - 1}, or {KEEP} for a partition that keeps its values")
         return mask
 
-    def encode(self, value: tuple[int, ...]) -> list[int]:
-        return list(value)
-
     decode = check
-
-    def text(self, value: tuple[int, ...]) -> str:
-        return ",".join(map(str, value))
-
-    def parse(self, text: str) -> tuple[int, ...]:
-        return self.check([_number(m) for m in text.split(",")])
 
 
 @attrs.frozen

@@ -11,11 +11,9 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from .isa import Instruction, Step, View, fields_of
-
-Ints = npt.NDArray[np.int64]
+from .table import Ints
 
 
 @attrs.frozen(eq=False)

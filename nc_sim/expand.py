@@ -64,9 +64,9 @@ def expand(program: Program, chip: Reader) -> Expanded:
             updates = step.updates if k == len(made) - 1 else ()
             body.append(Step(machine, engine, waits, updates, step.line, index))
     steps = [*target.first, *body]
-    if not program.explicit:
+    if not target.explicit:
         steps = _load_tables(steps, chip)
-    return Expanded(program.name, tuple(steps), target.tensors, program.explicit)
+    return Expanded(program.name, tuple(steps), target.tensors, target.explicit)
 
 
 class _Sums:

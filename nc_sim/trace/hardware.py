@@ -29,12 +29,11 @@ from ..lower import queue_name
 from ..packing import StepPacker
 from ..program import Program
 from ..result import Result, body_ticks
-from ..table import Op, Table, When
+from ..table import Ints, Op, Table, When
 from ..timeline import Timeline
 from .operands import Printer, moved, packet_bytes, place
 from .stored import (
     LIMIT,
-    Ints,
     map_header,
     map_of,
     packed,

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..alike import exactly, kind_of
 from ..isa import Engine, Instruction, Memory, Step, Update, UpdateOp, View, When, fields_of
@@ -21,12 +20,12 @@ from ..isa.dma import DmaDirect2d
 from ..isa.fields import Maybe, Scalar
 from ..isa.scalar import Activate
 from ..isa.tensor import LoadWeights, Matmul
+from ..table import Ints
 from .profile_operands import PARTITION_STRIDE, PSUM_BASE, SBUF_APERTURE
 
 if TYPE_CHECKING:
     from ..simulate import Compiled
 
-Ints = npt.NDArray[np.int64]
 
 MARK = "\0"  # around the number of an address in the text of a kind of instruction; no text has one
 HBM_APERTURE = 0x800000000000  # where traces show tensors of the program's own in HBM

@@ -21,10 +21,11 @@ from ..isa.errors import ProgramError, Unsupported
 from ..result import Result
 from ..runtime import Runtime
 from ..runtime.events import Event, physical_core
+from ..table import Ints
 from . import system
 from .hardware import Texts, Trace, trace_of
 from .pftrace import BEGIN, CLEARED, COUNTER, END, EXPLICIT, INSTANT
-from .stored import Ints, whole
+from .stored import whole
 from .system import INSTANCE, PID, SystemTrace
 
 CHUNK = 4096  # packets in memory

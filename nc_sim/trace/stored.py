@@ -13,16 +13,14 @@ from typing import IO, Any
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 
 from ..files import PLACE, replacing, require_name
 from ..isa.errors import ProgramError
+from ..table import Ints
 
 LIMIT = 1 << 48  # of ticks, bytes and counts: sums and products of a few stay inside int64
 LONG_BINARY, LONGEST_SHORT = b"\xc6", (1 << 16) - 1  # msgpack: bin 32, and the most that bin 16 holds
 KINDS = {"<i1": 1, "<i2": 2, "<i4": 4, "<i8": 8}
-
-Ints = npt.NDArray[np.int64]
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

@@ -24,9 +24,10 @@ from ..runtime import Runtime
 from ..runtime.events import FRAMEWORK, HARDWARE, RUNTIME, Event, physical_core
 from ..runtime.host import EVENTS, NUMBERS
 from ..runtime.objects import Neff
+from ..table import Ints
 from . import hardware
 from .hardware import PROGRAM_SUFFIX, TRACE_SUFFIX
-from .stored import Ints, map_of, packed, read_columns, read_ints, read_metadata, require, stored_ints, whole
+from .stored import map_of, packed, read_columns, read_ints, read_metadata, require, stored_ints, whole
 
 FORMAT, VERSION = "nc-sim system trace", 1
 INSTANCE, PID = "i-ncsim", 1

@@ -11,8 +11,8 @@ import numpy as np
 from ..isa import Engine
 from ..isa.errors import ProgramError
 from ..result import Result
+from ..table import Ints
 from .hardware import Trace, trace_of
-from .stored import Ints
 
 NARROWEST, WIDEST = 40, 10_000  # characters
 LABEL = 17  # characters of a row's name
