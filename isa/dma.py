@@ -103,6 +103,19 @@ class DmaCopy(Instruction):
     src: View = of(READ)
     dge_mode: str = of(DGE_MODES, default="unknown")
 
+    # as in DmaDirect2d
+    @property
+    def views(self) -> tuple[tuple[str, View, bool], ...]:
+        return (("dst", self.dst, True), ("src", self.src, False))
+
+    @property
+    def reads(self) -> tuple[View, ...]:
+        return (self.src,)
+
+    @property
+    def writes(self) -> tuple[View, ...]:
+        return (self.dst,)
+
     def check(self) -> None:
         check_sides(self, self.dst, self.src)
 

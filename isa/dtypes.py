@@ -9,6 +9,7 @@ Sources, all from the public Neuron documentation (SDK 2.32):
 from __future__ import annotations
 
 import difflib
+from functools import cached_property
 from typing import Any, Literal
 
 import attrs
@@ -25,7 +26,7 @@ _E4M3_MAXIMA: dict[int | None, np.dtype[Any]] = {
 }
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class DType:
     """One element type. `numpy` is how nc-sim stores it; for tfloat32 that is float32 with 13 low bits of zero.
 
@@ -40,7 +41,7 @@ class DType:
     trace_name: str
     aliases: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return int(self.numpy.itemsize)

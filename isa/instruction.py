@@ -28,6 +28,8 @@ class Engine(enum.IntEnum):
     GPSIMD = 3
     SYNC = 4
 
+    __hash__ = int.__hash__  # an enumeration's own hashes the name, in Python: a key of many dictionaries
+
     @property
     def label(self) -> str:
         """As real traces print it."""
@@ -239,11 +241,15 @@ class When(enum.IntEnum):
     READ = 0
     COMPLETE = 1
 
+    __hash__ = int.__hash__
+
 
 class UpdateOp(enum.IntEnum):
     ADD = 0
     SUB = 1
     SET = 2
+
+    __hash__ = int.__hash__
 
 
 @attrs.frozen(slots=True)

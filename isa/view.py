@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import re
 from functools import cached_property
@@ -23,6 +24,8 @@ class Memory(enum.IntEnum):
     HBM = 0
     SBUF = 1
     PSUM = 2
+
+    __hash__ = int.__hash__  # an enumeration's own hashes the name, in Python: a key of many dictionaries
 
 
 MAX_FREE_DIMS = 4  # "free-dim access pattern: up to 4-D" (NeuronCore architecture guides)
@@ -51,15 +54,16 @@ class View:
         """[partitions, free...] on chip, the pattern's counts in HBM."""
         return self.counts if self.memory is Memory.HBM else (self.partitions, *self.counts)
 
-    @cached_property
+    @property
     def elements(self) -> int:
         """Elements per partition; of the whole view in HBM."""
         return math.prod(self.counts)
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Elements of the whole view."""
-        return math.prod(self.shape)
+        elements = math.prod(self.counts)
+        return elements if self.memory is Memory.HBM else elements * self.partitions
 
     @property
     def nbytes(self) -> int:
@@ -69,18 +73,20 @@ class View:
     @cached_property
     def extent(self) -> tuple[int, int]:
         """First byte touched and one past the last, relative to the tensor, per partition (linear in HBM)."""
-        low = high = 0
-        for stride, count in zip(self.strides, self.counts, strict=True):
-            reach = stride * (count - 1)
-            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+        low, high = _reach(self.strides, self.counts)
         size = self.dtype.itemsize
-        return self.offset + low * size, self.offset + (high + 1) * size
+        return self.offset + low * size, self.offset + high * size
 
     @cached_property
     def dense(self) -> bool:
         """True if the bytes of `extent` are exactly the bytes of the elements (in any order)."""
         low, high = self.extent
         return high - low == self.elements * self.dtype.itemsize and self._injective()
+
+    @cached_property
+    def _inner(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides and counts below the first dimension: one object for all its slices."""
+        return self.strides[1:], self.counts[1:]
 
     @property
     def contiguous(self) -> bool:
@@ -109,6 +115,9 @@ class View:
 
     def __getitem__(self, key: Any) -> View:
         """A slice, as numpy slices: integers drop a free dimension, `...` and steps work; the partition stays."""
+        if type(key) is int and self.memory is Memory.HBM and self.counts and 0 <= key < self.counts[0]:  # what long loops write
+            offset = self.offset + key * self.strides[0] * self.dtype.itemsize
+            return View(self.tensor, self.memory, self.dtype, self.partition, self.partitions, offset, *self._inner)
         keys = list(key) if isinstance(key, tuple) else [key]
         if sum(k is Ellipsis for k in keys) > 1:
             raise ProgramError(_where(self), "two ellipses in one index", "at most one is allowed")
@@ -139,7 +148,9 @@ class View:
             if count is not None:
                 strides.append(stride * step)
                 counts.append(count)
-        return View(self.tensor, self.memory, self.dtype, partition, partitions, offset, tuple(strides), tuple(counts))
+        return View(
+            self.tensor, self.memory, self.dtype, partition, partitions, offset, _shared(tuple(strides)), _shared(tuple(counts))
+        )  # fmt: skip
 
     def reshape(self, *shape: int | tuple[int, ...]) -> View:
         """The same elements under another shape; the partition dimension stays, and no copy is made."""
@@ -263,6 +274,22 @@ def whole(tensor: str, memory: Memory, shape: tuple[int, ...], dtype: DType, par
     free = shape if memory is Memory.HBM else shape[1:]
     strides = tuple(math.prod(free[i + 1 :]) for i in range(len(free)))
     return View(tensor, memory, dtype, partition, 0 if memory is Memory.HBM else shape[0], 0, strides, tuple(free))
+
+
+@functools.lru_cache(maxsize=4096)
+def _reach(strides: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, int]:
+    """First element of a pattern and one past the last, relative to its first."""
+    low = high = 0
+    for stride, count in zip(strides, counts, strict=True):
+        reach = stride * (count - 1)
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    return low, high + 1
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """One object for equal strides or counts: slices of one tensor are many."""
+    return numbers
 
 
 def _whole(view: View, value: Any) -> int:

@@ -88,8 +88,9 @@ class History:
             return []
         mine, (keep, search) = self.access(unit, source, view, writes)
         found, gone = [], False
+        low, high = mine.low, mine.high
         for a in self.seen(search):
-            if a.unit == unit:
+            if a.unit == unit or a.low >= high or low >= a.high:
                 continue
             if a.view is view and a.base == mine.base:  # the same bytes: most of what a loop does
                 if writes or a.writes:

@@ -122,6 +122,7 @@ class _Lowering:
         self.one = self.cost(same(1, 1))
         self.handed = {e: self.hidden(f"{e.label} handed over") for e in COMPUTE}
         self.began = {e: self.hidden(f"{e.label} began") for e in COMPUTE}
+        self.behind = {e: self.streams[len(Engine) + k] for k, e in enumerate(COMPUTE)}  # the engines' own streams
         self.count = dict.fromkeys(COMPUTE, 0)
         # Looked at without counting as used: only a program that fills a queue rests on its depth.
         self.depth = {e: int(chip.chip.numbers[f"sequencer.{e.name.lower()}.queue_depth"].value) for e in COMPUTE}
@@ -149,9 +150,9 @@ class _Lowering:
 
     def once(self, key: object, compute: Callable[[], T]) -> T:
         """Memoise: programs repeat themselves."""
-        if key not in self.seen:
-            self.seen[key] = compute()
-        return cast(T, self.seen[key])
+        if (known := self.seen.get(key)) is None:
+            known = self.seen[key] = compute()
+        return cast(T, known)
 
     # ---- steps
 
@@ -178,9 +179,8 @@ class _Lowering:
     def add_compute(self, index: int, step: Step) -> None:
         """The sequencer hands it over, as deep as the queue is; the engine begins it."""
         engine = step.engine
-        if engine not in COMPUTE:
+        if (position := self.count.get(engine)) is None:
             raise ProgramError(step.line, f"{step.instruction.mnemonic} on {engine.label}", "a compute engine: Sync has no data path")
-        position = self.count[engine]
         self.count[engine] = position + 1
         waits = _waits(step)
         if position >= self.depth[engine]:
@@ -197,7 +197,7 @@ class _Lowering:
     def execute(self, index: int, step: Step, handed: tuple[int, ...], began: tuple[int, ...]) -> None:
         """The rows on the engine's own stream: the first waits to be handed over, the last raises the step's semaphores."""
         instruction, engine = step.instruction, step.engine
-        stream = self.streams[len(Engine) + COMPUTE.index(engine)]
+        stream = self.behind[engine]
         if isinstance(instruction, LoadWeights):
             cost = self.once(instruction, lambda: self.cost(tensor.weights(instruction.work(), self.chip)))
             first = (self.loaded, ADD, 1, AT_STREAMED, self.loaded_delay, *began)
@@ -229,6 +229,9 @@ class _Lowering:
             self.hop_delay = self.delay(self.hop)
         if beside + len(step.updates) > MAX_UPDATES:
             raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - beside}")
+        if len(step.updates) == 1:
+            (u,) = step.updates
+            return u.semaphore, int(u.op), u.value, AT_START if u.when is StepWhen.READ else AT_FINISH, self.hop_delay
         out: list[int] = []
         for u in step.updates:
             out += (u.semaphore, int(u.op), u.value, AT_START if u.when is StepWhen.READ else AT_FINISH, self.hop_delay)
@@ -351,13 +354,12 @@ class _Lowering:
         fans = np.zeros(len(step), np.int64)
         fans[triggers] = fan
         # column by column: a large program has millions of transfers
-        shares = np.concatenate([*self.blocks, np.zeros((0, len(SHARE)), np.int64)])
+        shares = np.concatenate([*self.blocks, np.zeros((0, len(SHARE)), np.int64)]).T.copy()
         place = spread((np.cumsum(sizes) - sizes)[dmas[:, 2]], fan)
-        columns = {name: shares[place, k] for k, name in enumerate(SHARE)}
+        columns = {name: column[place] for name, column in zip(SHARE, shares, strict=True)}
         by_dma, place, count_by_transfer = self.transfer_updates(dma[triggers], fan)
         raised = [records(s.updates, PER_UPDATE) for s in self.streams]
-        update = (np.concatenate([joined(raised, k), by_dma[place, k]]) for k in range(PER_UPDATE))
-        semaphore, *others = update
+        semaphore, *others = (picked_behind(joined(raised, k), by_dma[k], place) for k in range(PER_UPDATE))
         columns |= dict(zip(("update_op", "update_value", "update_when", "update_delay"), others, strict=True))
         wait = [records(s.waits, PER_WAIT) for s in self.streams]
         waited = joined(wait, 0)
@@ -374,7 +376,7 @@ class _Lowering:
             # replayed streams never come near). Weight loads do end before the product that runs ahead of them.
             stream_ordered=ints([*(0,) * len(Engine), *(int(e is not Engine.TENSOR) for e in COMPUTE), 0]),
             step=np.concatenate([step, np.repeat(dmas[:, 0], fan)]),
-            role=np.concatenate([role, np.full(int(fan.sum()), int(Role.TRANSFER), np.int64)]),
+            role=np.append(role, np.broadcast_to(np.int64(Role.TRANSFER), int(fan.sum()))),
             cost=cost,
             rule=rule,
             work=work,
@@ -412,12 +414,12 @@ class _Lowering:
         done, delay = records(self.dmas, PER_DMA)[:, 3:].T
         both = counts + (done >= 0)
         at = pointer(both)
-        every = np.zeros((int(at[-1]), PER_UPDATE), np.int64)
-        every[:, 1], every[:, 2], every[:, 3] = ADD, 1, AT_FINISH
+        every = np.zeros((PER_UPDATE, int(at[-1])), np.int64)
+        every[1], every[2], every[3] = ADD, 1, AT_FINISH
         own = spread(at[:-1], counts)
-        every[own, 0], every[own, 2], every[own, 4] = signals.T
+        every[0, own], every[2, own], every[4, own] = signals.T
         last = at[1:][done >= 0] - 1
-        every[last, 0], every[last, 4] = done[done >= 0], delay[done >= 0]
+        every[0, last], every[4, last] = done[done >= 0], delay[done >= 0]
         per_transfer = np.repeat(both[order], fan)
         return every, spread(np.repeat(at[:-1][order], fan), per_transfer), per_transfer
 
@@ -473,7 +475,17 @@ def joined(parts: Sequence[Ints], column: int) -> Ints:
 def spread(starts: Ints, counts: Ints) -> Ints:
     """Indices of ragged pieces one after another: starts[0], starts[0] + 1, … counts[0] of them, then the next piece."""
     before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
+    out = np.repeat(starts - before, counts)
+    out += np.arange(len(out))
+    return out
+
+
+def picked_behind(first: Ints, values: Ints, place: Ints) -> Ints:
+    """`first`, then the values at the places, without an array of these between."""
+    out = np.empty(len(first) + len(place), np.int64)
+    out[: len(first)] = first
+    np.take(values, place, out=out[len(first) :], mode="clip")  # every place is inside; other modes make a copy
+    return out
 
 
 def ints(values: Iterable[int]) -> Ints:
@@ -483,7 +495,9 @@ def ints(values: Iterable[int]) -> Ints:
 
 def pointer(counts: Ints) -> Ints:
     """Where each of several lists begins in their concatenation, and where the last ends."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    out = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=out[1:])
+    return out
 
 
 def queue_name(engine: Engine, generation: str) -> str:

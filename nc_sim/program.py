@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -40,7 +41,7 @@ class Tensor:
     data: bytes | None = attrs.field(default=None, repr=False)  # of a constant, row-major
     line: str = attrs.field(default="", eq=False)  # the user's
 
-    @property
+    @cached_property
     def partition_bytes(self) -> int:
         """Bytes in each partition; of the whole tensor in HBM."""
         free = self.shape if self.memory is Memory.HBM else self.shape[1:]
@@ -251,7 +252,7 @@ class Program:
                     f"one of {', '.join(names)}" + (f"; did you mean {near[0]!r}?" if near else ""),
                     cls.source,
                 )
-        for name in _required(cls):
+        for name in _required(cls) if len(fields) < len(names) else NONE:
             if name not in fields:
                 raise ProgramError(str(where), f"no {name}", f"{', '.join(_required(cls))} are required", cls.source)
         try:

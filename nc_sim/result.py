@@ -95,7 +95,8 @@ class Result:
     @cached_property
     def alike(self) -> Alike:
         """What the machine instructions have in common."""
-        return alike(self.steps)
+        with without_collection():
+            return alike(self.steps)
 
     @cached_property
     def instructions(self) -> tuple[Executed, ...]:

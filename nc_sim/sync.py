@@ -8,7 +8,8 @@ on EVENT_SEMAPHOREs before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from operator import attrgetter
 
 import attrs
 
@@ -21,12 +22,14 @@ from .isa.tensor import LoadWeights, Matmul
 from .lower import queue_name
 from .program import Tensor
 
-ENGINE_SEMAPHORE = {Engine.SCALAR: 4, Engine.TENSOR: 5, Engine.VECTOR: 6, Engine.GPSIMD: 7}
+ENGINE_SEMAPHORE: dict[int, int] = {Engine.SCALAR: 4, Engine.TENSOR: 5, Engine.VECTOR: 6, Engine.GPSIMD: 7}
 FIRST_DMA_SEMAPHORE = 8
 ENGINES = len(Engine)  # sources from here on are DMA queues
 PER_QUEUE = 16  # semaphores of one DMA queue; the next use of one waits for the last
 PER_DMA = 16  # what one DMA adds
 WAITS_PER_EVENT_SEMAPHORE = 2
+ARRAY = (LoadWeights, Matmul)
+EVENT_SEMAPHORE = EventSemaphore()  # one object for all: they differ in their waits, which are the step's
 
 
 @attrs.frozen
@@ -58,15 +61,19 @@ def synchronise(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses:
 def _grouped(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
     """The TensorEngine's weight loads stay with the product behind them, and LOW passes with their HIGH; others are alone."""
     group: list[Step] = []
+    open_behind = False  # the last one is of the array and goes with the next of the array
     for step in steps:
-        array = isinstance(step.instruction, LoadWeights | Matmul) and bool(group)
-        together = array and isinstance(last := group[-1].instruction, LoadWeights | Matmul) and not last.signals()
-        if group and not together:
+        array = isinstance(step.instruction, ARRAY)
+        if group and not (array and open_behind):
             yield group
             group = []
         group.append(step)
+        open_behind = array and not step.instruction.signals()
     if group:
         yield group
+
+
+_semaphore = attrgetter("semaphore")
 
 
 class _Sync:
@@ -87,14 +94,16 @@ class _Sync:
         queue, number = group[0].engine, len(self.units)
         source = self.source(group[0])
         needed: dict[int, int] = {}
+        conflicts, units, array = self.history.conflicts, self.units, source == Engine.TENSOR
         for step in group:
             for views, writes in ((step.instruction.reads, False), (step.instruction.writes, True)):
                 for view in views:
-                    for access in self.history.conflicts(number, source, view, writes):
-                        before = self.units[access.unit]
-                        if before.source == source == Engine.TENSOR:
+                    for access in conflicts(number, source, view, writes):
+                        before = units[access.unit]
+                        if array and before.source == source:
                             continue  # the array's results land in order
-                        needed[before.source] = max(needed.get(before.source, 0), before.position)
+                        if before.position > needed.get(before.source, 0):
+                            needed[before.source] = before.position
         position = len(self.done[source]) + 1
         if source >= ENGINES and position > PER_QUEUE:
             needed[source] = max(needed.get(source, 0), position - PER_QUEUE)
@@ -138,7 +147,8 @@ class _Sync:
         known = self.known[queue]
         known.extend([0] * (len(self.done) - len(known)))
         waits = []
-        for source, position in sorted(needed.items(), key=lambda n: -self.done[n[0]][n[1] - 1]):
+        order = needed.items() if len(needed) == 1 else sorted(needed.items(), key=lambda n: -self.done[n[0]][n[1] - 1])
+        for source, position in order:
             if known[source] >= position:
                 continue
             waits.append(self.wait(source, position))
@@ -149,11 +159,13 @@ class _Sync:
             known[source] = position
         return waits
 
-    def waiting(self, queue: Engine, waits: Iterable[Wait], line: str) -> tuple[Wait, ...]:
+    def waiting(self, queue: Engine, waits: Sequence[Wait], line: str) -> tuple[Wait, ...]:
         """The wait the instruction keeps, of the lowest semaphore; EVENT_SEMAPHOREs take the rest."""
-        kept = sorted(waits, key=lambda w: w.semaphore)
+        if len(waits) == 1:
+            return (waits[0],)
+        kept = sorted(waits, key=_semaphore)
         for k in range(1, len(kept), WAITS_PER_EVENT_SEMAPHORE):
-            self.out.append(Step(EventSemaphore(), queue, tuple(kept[k : k + WAITS_PER_EVENT_SEMAPHORE]), (), line))
+            self.out.append(Step(EVENT_SEMAPHORE, queue, tuple(kept[k : k + WAITS_PER_EVENT_SEMAPHORE]), (), line))
         return tuple(kept[:1])
 
     def wait_for_outputs(self) -> None:
@@ -164,12 +176,12 @@ class _Sync:
 
     def wait(self, source: int, position: int) -> Wait:
         if source < ENGINES:
-            return Wait(ENGINE_SEMAPHORE[Engine(source)], position)
+            return Wait(ENGINE_SEMAPHORE[source], position)
         return Wait(self.dma_semaphore(source, position), PER_DMA * ((position - 1) // PER_QUEUE + 1))
 
     def update(self, source: int, position: int) -> Update:
         if source < ENGINES:
-            what = (ENGINE_SEMAPHORE.get(Engine(source), 0), 1)
+            what = (ENGINE_SEMAPHORE.get(source, 0), 1)
         else:
             what = (self.dma_semaphore(source, position), PER_DMA)
         if (update := self.made.get(what)) is None:
@@ -181,7 +193,7 @@ class _Sync:
 
     def names(self) -> dict[int, str]:
         """As real traces print them."""
-        out = {s: f"S[{s}] ({e.label})" for e, s in ENGINE_SEMAPHORE.items()}
+        out = {s: f"S[{s}] ({Engine(e).label})" for e, s in ENGINE_SEMAPHORE.items()}
         for k, name in enumerate(self.queues):
             for j in range(PER_QUEUE):
                 s = FIRST_DMA_SEMAPHORE + PER_QUEUE * k + j

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from io import BytesIO
-from operator import eq
+from itertools import chain
+from operator import attrgetter, eq
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -248,6 +249,13 @@ def _texts(column: Iterable[str], row: Ints | None = None) -> Texts:
     return Texts(tuple(known), index if row is None else index[row])
 
 
+def _texts_of(keys: Iterable[tuple[Any, ...]], text: Callable[..., str]) -> Texts:
+    """A column of texts made of keys; different keys have different texts."""
+    known: dict[tuple[Any, ...], int] = {}
+    index = np.fromiter((known.setdefault(k, len(known)) for k in keys), np.int64)
+    return Texts(tuple(text(*k) for k in known), index)
+
+
 def _instructions(result: Result, printer: Printer) -> Instructions:
     table, timeline, steps, alike = result.table, result.timeline, result.steps, result.alike
     engine = np.fromiter((s.engine for s in steps), np.int64, len(steps))
@@ -274,14 +282,15 @@ def _transfers(result: Result) -> tuple[Transfers, Shares]:
     table, timeline, steps, alike = result.table, result.timeline, result.steps, result.alike
     order = np.argsort(table.step[table.rows :], kind="stable")
     row = table.rows + order
-    triggers, of = np.unique(table.step[row], return_inverse=True)
+    trigger = table.step[row]  # sorted
+    first = np.flatnonzero(np.append(True, trigger[1:] != trigger[:-1])[: len(row)])
+    triggers, of = trigger[first], np.repeat(np.arange(len(first)), np.diff(np.append(first, len(row))))
     sizes = alike.pick(map(_sizes, alike.kinds), 5)
     if not np.array_equal(triggers, np.flatnonzero(sizes[0])):
         raise InternalError("trace", "a transfer without a DMA, or the reverse", "transfers for every DMA")
     dmas = [cast(DmaDirect2d, steps[k].instruction) for k in triggers.tolist()]
     _, rows, size, read, written = sizes[:, triggers]
     packets, server, per_ns = table.packets[order], table.server[order], table.ticks_per_ns
-    first = np.searchsorted(of, np.arange(len(dmas)))
     start, end, total = (f.reduceat(c, first) if len(dmas) else rows for f, c in (
         (np.minimum, timeline.start[row]), (np.maximum, timeline.finish[row]), (np.add, packets)
     ))  # fmt: skip
@@ -289,17 +298,22 @@ def _transfers(result: Result) -> tuple[Transfers, Shares]:
     pieces = np.maximum(1, total // np.maximum(1, rows))  # long rows are cut into packets
     carried = np.where(server < 0, (rows * size)[of], packet_bytes(before - before[first][of], packets, pieces[of], size[of]))
     transfers = Transfers(
-        _texts(queue_name(steps[k].engine, d.generation) for k, d in zip(triggers.tolist(), dmas, strict=True)),
-        _texts(place(d.src) for d in dmas), _texts(place(d.dst) for d in dmas), _times(start, per_ns), _times(end, per_ns),
+        _texts_of(((steps[k].engine, d.generation) for k, d in zip(triggers.tolist(), dmas, strict=True)), queue_name),
+        _texts_of(((d.src.memory, d.src.tensor) for d in dmas), place), _texts_of(((d.dst.memory, d.dst.tensor) for d in dmas), place),
+        _times(start, per_ns), _times(end, per_ns),
         triggers, rows * size, rows, size, read, written,
     )  # fmt: skip
     ready, begin, finish = (_times(c[row], per_ns) for c in (timeline.ready, timeline.start, timeline.finish))
     return transfers, Shares(ready, begin, finish, of.astype(np.int64), server, packets, carried)
 
 
+_waits, _updates, _semaphore = map(attrgetter, ("waits", "updates", "semaphore"))
+
+
 def _semaphores(steps: Sequence[Step], table: Table, timeline: Timeline, printer: Printer) -> SemaphoreUpdates:
     """Recomputed from the table: lowering numbers the architectural semaphores first, in order, then its hidden ones."""
-    ids = np.array(sorted({w.semaphore for s in steps for w in s.waits} | {u.semaphore for s in steps for u in s.updates}), np.int64)
+    signals = chain.from_iterable(chain(map(_waits, steps), map(_updates, steps)))
+    ids = np.array(sorted(set(map(_semaphore, signals))), np.int64)
     keep = np.flatnonzero(table.update_semaphore < len(ids))
     row = np.repeat(np.arange(table.rows + table.transfers), np.diff(table.update_ptr))[keep]
     semaphore, op, amount, when = (c[keep] for c in (table.update_semaphore, table.update_op, table.update_value, table.update_when))

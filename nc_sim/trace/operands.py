@@ -99,7 +99,8 @@ class Printer:
     def body_of(self, i: Instruction, kind: object) -> str:
         """The same for an instruction that comes once, whose kind is known."""
         # a view of no tensor of the program prints in a way of its own
-        placed = tuple(v.tensor if v.tensor not in self.addresses else None for _, v, _ in i.views)
+        addresses = self.addresses
+        placed = tuple([None if v.tensor in addresses else v.tensor for _, v, _ in i.views])
         key = kind, placed
         if (known := self._kinds.get(key)) is None:
             self._slots = []
@@ -225,9 +226,9 @@ def moved(instruction: Instruction) -> tuple[int, ...]:
     return (*out, work.flops, work.flops if work.transpose else 0)
 
 
-def place(v: View) -> str:
+def place(memory: Memory, tensor: str) -> str:
     """One end of a transfer: SBUF:t, HBM:x."""
-    return f"{v.memory.name}:{v.tensor}"
+    return f"{memory.name}:{tensor}"
 
 
 def packet_bytes(before: Ints, packets: Ints, pieces: Ints, row_bytes: Ints) -> Ints:
