@@ -34,6 +34,7 @@ from .result import Result
 from .simulate import ENGINES, simulate
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit code that shells give
@@ -87,6 +88,23 @@ def main() -> None:
     """A cycle-approximate NeuronCore simulator: values, time and traces."""
 
 
+class _Folder(click.Path):
+    """A folder to write to. No text at all is no folder; the current one is `.`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            raise ProgramError(param.opts[0] if param else "folder", "an empty text", "the path of a folder; the current one is .")
+        return super().convert(value, param, ctx)
+
+
+def _tried(write: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """What was written, or why not: a full disk is an error only after what was computed is printed."""
+    try:
+        return write(), None
+    except (NcSimError, OSError) as e:
+        return None, e
+
+
 def _shared(f: F) -> F:
     """Options of every command that simulates."""
     for option in (
@@ -104,7 +122,7 @@ def _shared(f: F) -> F:
 @_shared
 @click.option("--size", "sizes", multiple=True, metavar="NAME=VALUE", help="a size of the workload; may be repeated")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="of the workload's inputs")
-@click.option("--out", type=click.Path(path_type=Path), help="folder for the trace  [default: out/NAME]")
+@click.option("--out", type=_Folder(path_type=Path), help="folder for the trace  [default: out/NAME]")
 @click.option("--timing-only", is_flag=True, help="no values")
 @click.option("--phase-range", is_flag=True, help="also run 16 phases of the clock gate")
 @click.option("--races", type=click.Choice(["error", "report", "ignore"]), default="error", show_default=True)
@@ -130,9 +148,9 @@ def run(
         )  # fmt: skip
     checked = _check_values(source, inputs, result) if inputs is not None else {}
     with shown("saving") as tell:
-        folder = result.save(out or Path("out") / built.name, tell)
+        folder, failed = _tried(lambda: result.save(out or Path("out") / built.name, tell))
     if as_json:
-        click.echo(json.dumps({**result.summary(), "values": checked, "trace": str(folder)}, indent=2))
+        click.echo(json.dumps({**result.summary(), "values": checked, "trace": None if folder is None else str(folder)}, indent=2))
     else:
         from .trace.text import timeline
 
@@ -141,7 +159,10 @@ def run(
             click.echo(f"  values     {name} agrees with its reference: largest error {error:.3g}")
         click.echo("")
         click.echo(timeline(result, width=width or max(40, min(Console().width, 120))))
-        click.echo(f"\ntrace: {folder}")
+        if folder is not None:
+            click.echo(f"\ntrace: {folder}")
+    if failed is not None:
+        raise failed
 
 
 @main.command()
@@ -149,15 +170,16 @@ def run(
 @_shared
 @click.option("--dma-from-trace", is_flag=True, help="take every DMA's latency from the packets beside the trace")
 @click.option("--gate-phase", type=float, metavar="NS", help="a clock-gate edge, from the release of Sync")
+@click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="results are the same")
 def replay(
     trace: Path, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, dma_from_trace: bool,
-    gate_phase: float | None,
+    gate_phase: float | None, engine: str,
 ) -> None:  # fmt: skip
     """Simulate the instruction stream of a hardware profile (NAME.instr.csv); compare with its measurement."""
     with shown("replaying") as tell:
         result = run_replay(
             trace, chip_name, dma_from_trace=dma_from_trace, without=without, what_if=_overrides(what_if), gate_phase_ns=gate_phase,
-            progress=tell,
+            engine=engine, progress=tell,
         )  # fmt: skip
     click.echo(json.dumps(result.summary(), indent=2) if as_json else text.comparison(result))
 
@@ -273,6 +295,8 @@ def view(
     elif system.is_saved(trace) and not any(trace.glob("*.ntff.msgpack")):
         raise ProgramError(str(trace), "a system trace", "--perfetto FILE, --picture FILE, or the path of a hardware trace beside it")
     else:
+        if trace.is_dir() and not any(trace.glob(f"*{hardware.TRACE_SUFFIX}")) and (inside := system.folders_with_traces(trace)):
+            raise ProgramError(str(trace), "no trace of its own", f"the path of a folder in it that has one: {', '.join(inside)}")
         with shown("reading"):
             loaded = hardware.load(trace)
         lines = [trace_text.timeline(loaded, width=width or max(40, min(Console().width, 120)))]
@@ -322,7 +346,7 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
 @click.option("--in-flight", default=1, show_default=True, type=click.IntRange(1), help="dispatches outstanding at most")
 @click.option("--lnc", default="1", show_default=True, type=click.Choice(["1", "2"]), help="physical cores of a logical one")
 @click.option("--sweep", is_flag=True, help="rmsnorm over rows and columns instead of one shape")
-@click.option("--out", type=click.Path(path_type=Path), help="folder for the system trace of each variant")
+@click.option("--out", type=_Folder(path_type=Path), help="folder for the system trace of each variant")
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw the sweep, or a transformer, as .svg or .png")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def study(
@@ -355,10 +379,11 @@ def study(
     if sweep:
         with shown("studying"):
             points = rmsnorm.sweep(**options)
-        if picture is not None:
-            pictures.sweep(points, picture)
+        drawn, failed = _tried(lambda: picture and pictures.sweep(points, picture))
         click.echo(json.dumps(points, indent=2) if as_json else rmsnorm.sweep_text(points))
-        if picture is not None and not as_json:
+        if failed is not None:
+            raise failed
+        if drawn is not None and not as_json:
             click.echo(f"\npicture: {picture}")
         return
     with shown("studying"):
@@ -366,18 +391,22 @@ def study(
             result = transformer.transformer_study(rows, cols, heads or 4, ff or 2 * cols, layers or 1, **options)
         else:
             result = rmsnorm.rmsnorm_study(rows, cols, **options)
-    if picture is not None:
-        pictures.parts(result.summary(), picture)
-    with shown("saving"):
-        saved = {} if out is None else {variant: str(folder) for variant, folder in result.save(out).items()}
+    drawn, failed = _tried(lambda: picture and pictures.parts(result.summary(), picture))
+    saved: dict[str, Path] | None = {}
+    if failed is None and out is not None:
+        with shown("saving"):
+            saved, failed = _tried(lambda: result.save(out))
+    traces = {variant: str(folder) for variant, folder in (saved or {}).items()}
     if as_json:
-        click.echo(json.dumps({**result.summary(), "traces": saved}, indent=2))
-        return
-    click.echo((transformer if block else rmsnorm).text(result))
-    for variant, folder in saved.items():
-        click.echo(f"trace of {variant}: {folder}")
-    if picture is not None:
-        click.echo(f"picture: {picture}")
+        click.echo(json.dumps({**result.summary(), "traces": traces}, indent=2))
+    else:
+        click.echo((transformer if block else rmsnorm).text(result))
+        for variant, folder in traces.items():
+            click.echo(f"trace of {variant}: {folder}")
+        if drawn is not None:
+            click.echo(f"picture: {picture}")
+    if failed is not None:
+        raise failed
 
 
 def _shape(given: str) -> tuple[int, int]:

@@ -12,14 +12,11 @@ import attrs
 import numpy as np
 
 from . import chip as chips
-from . import core
 from .chip import Chip
-from .explain import deadlock
 from .isa import Engine
-from .isa.errors import Deadlock
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
-from .simulate import finite
+from .simulate import finite, require_engine, run
 from .table import Table
 from .timeline import Timeline
 from .trace import profile_csv
@@ -104,13 +101,16 @@ def replay(
     without: Iterable[str] = (),
     what_if: Mapping[str, Any] | None = None,
     gate_phase_ns: float | None = None,
+    engine: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
     """Simulate the kernel body of a hardware profile (`NAME.instr.csv`) and keep both timelines.
 
     Only the clock gate's phase is taken from the measurement (and DMA latencies, with `dma_from_trace`); `without`
-    names mechanisms to switch off. `progress` is called now and then with rows done and rows in all.
+    names mechanisms to switch off. `engine` is that of `simulate`: "simpy", "compiled" or "auto"; the timeline is the same.
+    `progress` is called now and then with rows done and rows in all.
     """
+    require_engine(engine, "replay")
     where = Path(path)
     data = chips.load(chip).what_if(overrides_without(without)).what_if(what_if or {})
     look = data.reader()
@@ -119,10 +119,7 @@ def replay(
     latencies = profile_csv.measured_dma(where, profile) if dma_from_trace else {}
     options = Options(gate_phase_ns=finite(phase or 0, "gate_phase_ns"), dma_latency_ns={k: Fraction(v) for k, v in latencies.items()})
     table, reader = lower(profile.steps, data, options, profile.semaphore_names)
-    try:
-        timeline = core.run(table, progress=progress)
-    except Deadlock as e:
-        raise deadlock(e, table, profile.steps) from None
+    timeline = run(table, profile.steps, progress=progress, engine=engine)
     ns = float(1 / data.ticks_per_ns)
     starts = timeline.start[table.start_row] * ns
     durations = timeline.finish[table.finish_row] * ns - starts

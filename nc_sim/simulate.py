@@ -90,8 +90,7 @@ def simulate(
 
     Raises ProgramError (Race and Deadlock among them), ChipError, Unsupported or Unspecified, each naming the line.
     """
-    if engine not in ENGINES:
-        raise ProgramError("simulate", f"engine={engine!r}", f"one of {', '.join(ENGINES)}")
+    require_engine(engine, "simulate")
     if races not in ("error", "report", "ignore"):
         raise ProgramError("simulate", f"races={races!r}", "'error', 'report' or 'ignore'")
     if not isinstance(program, Program):
@@ -152,6 +151,12 @@ def run(
     for probe in probes:
         replay(table, timeline, probe, progress)
     return timeline
+
+
+def require_engine(engine: str, where: str) -> None:
+    """ProgramError unless the engine is one of ENGINES."""
+    if engine not in ENGINES:
+        raise ProgramError(where, f"engine={engine!r}", f"one of {', '.join(ENGINES)}")
 
 
 def finite(value: float | Fraction, name: str) -> Fraction:

@@ -348,6 +348,11 @@ def is_saved(path: str | Path) -> bool:
     return path.name == FILE or bool(_inside(path))
 
 
+def folders_with_traces(folder: Path) -> list[str]:
+    """Names of the folders in a folder that hold a trace of either kind, such as the variants of a study."""
+    return sorted(p.name for p in folder.iterdir() if p.is_dir() and (is_saved(p) or any(p.glob(f"*{TRACE_SUFFIX}"))))
+
+
 def load(path: str | Path) -> SystemTrace:
     """The system trace of a file, of its folder, or of the folder that `save` was given."""
     where = Path(path)

@@ -124,3 +124,27 @@ def test_an_installed_copy_cannot_say_what_code_gave_new_numbers_and_keeps_the_o
     with pytest.raises(ProgramError, match="replays: no commit; a git working copy"):
         replays.keep(traces, place=place)
     assert place.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_replay_has_the_same_timeline_with_every_engine(traces: Path, name: str) -> None:
+    pytest.importorskip("numba")
+    by_engine = [replay(trace(traces, name), engine=engine) for engine in ("simpy", "compiled", "auto")]
+    for column in ("ready", "start", "finish"):
+        first, *others = (getattr(r.timeline, column).tobytes() for r in by_engine)
+        assert others == [first, first]
+
+
+def test_a_replay_runs_the_engine_that_is_named(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    ran = []
+    for module in (core, fast):
+        monkeypatch.setattr(module, "run", lambda *a, _run=module.run, _name=module.__name__, **k: ran.append(_name) or _run(*a, **k))
+    for engine in ("simpy", "compiled"):
+        replay(trace(traces, NAMES[0]), engine=engine)
+    assert ran == ["nc_sim.core", "nc_sim.fast"]
+
+
+def test_a_replay_refuses_an_engine_that_does_not_exist(traces: Path) -> None:
+    with pytest.raises(ProgramError, match=r"^replay: engine='fast'; one of auto, simpy, compiled$"):
+        replay(trace(traces, NAMES[0]), engine="fast")
