@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # python -m nc_sim: this module once more, by its name, with Ctrl-C looked after while it is read
+    import sys
+
+    from .entry import main as start
+
+    sys.exit(start())
+
 import importlib.util
 import inspect
 import json
@@ -22,6 +29,7 @@ import numpy as np
 from rich.console import Console
 
 from . import __version__, chip, workloads
+from .entry import INTERRUPTED, leave
 from .files import require_place
 from .isa.errors import NcSimError, ProgramError
 from .mechanisms import MECHANISMS
@@ -35,9 +43,6 @@ from .simulate import ENGINES, simulate
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-
-
-INTERRUPTED = 128 + signal.SIGINT  # the exit code that shells give
 
 
 class _Group(click.Group):
@@ -72,14 +77,15 @@ def _interruptible() -> Iterator[None]:
             last = time.monotonic()
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before not in (signal.default_int_handler, leave):
         yield
         return
     signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, before)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -503,7 +509,3 @@ def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray], r
             )
         out[name] = error
     return out
-
-
-if __name__ == "__main__":
-    main(prog_name="nc-sim")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from conftest import REPOSITORY
 from nc_sim import simulate, workloads
 
 # Runs the command line in a process that sends itself SIGINT at the n-th call of one function; n in the environment.
 STOPPER = """
 import functools, importlib, os, signal
-from nc_sim.__main__ import main
+from nc_sim.entry import main
 def watch(place, count):
     module, name = place.rsplit(".", 1)
     holder = importlib.import_module(module.split(":")[0])
@@ -31,7 +33,7 @@ def watch(place, count):
     setattr(holder, name, outer)
 for place in os.environ["AT"].split():
     watch(place, int(os.environ["COUNT"]))
-main(prog_name="nc-sim")
+main()
 """
 
 
@@ -116,3 +118,54 @@ def test_a_study_that_is_stopped_leaves_no_unfinished_file(tmp_path: Path, at: s
 @pytest.mark.parametrize("words", [("check", "pipeline"), ("disasm", "pipeline"), ("disasm", "pipeline", "--machine")])
 def test_a_command_that_writes_nothing_ends_the_same_way(tmp_path: Path, words: tuple[str, ...]) -> None:
     check(stopped(tmp_path, "nc_sim.workloads.pipeline.build", 1, *words))
+
+
+# Runs the command as a shell does, and sends itself SIGINT when Python looks for a module, or when click reads the words.
+STARTER = """
+import os, runpy, signal, sys
+class Watch:
+    def find_spec(name, path=None, target=None):
+        if name == os.environ["AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Watch)
+if os.environ["AT"] == "words":
+    import click
+    inner = click.Group.make_context
+    def outer(*args, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        return inner(*args, **options)
+    click.Group.make_context = outer
+sys.argv[0] = "nc-sim"
+if os.environ["HOW"] == "module":
+    runpy.run_module("nc_sim", run_name="__main__", alter_sys=True)
+else:
+    from nc_sim.entry import main
+    main()
+"""
+
+
+@pytest.mark.parametrize("how", ["module", "script"])
+@pytest.mark.parametrize("at", ["click", "numpy", "numpy.linalg", "simpy", "nc_sim.isa.view", "nc_sim.simulate", "words"])
+def test_a_command_stopped_while_its_modules_are_read_ends_the_same_way(tmp_path: Path, at: str, how: str) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "AT": at, "HOW": how}
+    done = subprocess.run(
+        [sys.executable, "-c", STARTER, *RUN], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    check(done)
+    assert files(tmp_path) == []
+
+
+def test_the_installed_command_begins_where_interrupts_are_looked_after() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"nc-sim": "nc_sim.entry:main"}
+
+
+def test_the_package_alone_reads_no_other_module_of_it_and_keeps_functions_that_are_named_as_their_modules() -> None:
+    code = (
+        "import sys, nc_sim; few = [m for m in sys.modules if m.startswith(('nc_sim.', 'numpy', 'simpy', 'click'))]; "
+        "import nc_sim.simulate, nc_sim.replay; from nc_sim import simulate, replay; "
+        "print(few, simulate.__module__, nc_sim.simulate is simulate, nc_sim.replay is replay, callable(simulate), callable(replay))"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "[] nc_sim.simulate True True True True\n"
