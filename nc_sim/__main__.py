@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 import click
 import numpy as np
-from rich.console import Console
 
 from . import __version__, chip, workloads
 from .entry import INTERRUPTED, leave
@@ -111,6 +110,13 @@ def _tried(write: Callable[[], T]) -> tuple[T | None, Exception | None]:
         return None, e
 
 
+def _width() -> int:
+    """Columns of a timeline: the terminal's, within what can be read."""
+    from rich.console import Console
+
+    return max(40, min(Console().width, 120))
+
+
 def _shared(f: F) -> F:
     """Options of every command that simulates."""
     for option in (
@@ -164,7 +170,7 @@ def run(
         for name, error in checked.items():
             click.echo(f"  values     {name} agrees with its reference: largest error {error:.3g}")
         click.echo("")
-        click.echo(timeline(result, width=width or max(40, min(Console().width, 120))))
+        click.echo(timeline(result, width=width or _width()))
         if folder is not None:
             click.echo(f"\ntrace: {folder}")
     if failed is not None:
@@ -258,7 +264,8 @@ def disasm(program: str, chip_name: str, machine: bool) -> None:
         return
     from .trace.operands import listing
 
-    compiled, _ = compile_program(built, chip.load(chip_name))
+    with shown("compiling") as tell:
+        compiled, _ = compile_program(built, chip.load(chip_name), tell)
     click.echo(listing(compiled), nl=False)
 
 
@@ -305,7 +312,7 @@ def view(
             raise ProgramError(str(trace), "no trace of its own", f"the path of a folder in it that has one: {', '.join(inside)}")
         with shown("reading"):
             loaded = hardware.load(trace)
-        lines = [trace_text.timeline(loaded, width=width or max(40, min(Console().width, 120)))]
+        lines = [trace_text.timeline(loaded, width=width or _width())]
         lines += ["", trace_text.table(loaded, instructions)] if instructions else []
     made = []
     if pftrace is not None:
@@ -383,8 +390,8 @@ def study(
     if out is not None:
         require_place(out / "trace")
     if sweep:
-        with shown("studying"):
-            points = rmsnorm.sweep(**options)
+        with shown("studying") as tell:
+            points = rmsnorm.sweep(tell, **options)
         drawn, failed = _tried(lambda: picture and pictures.sweep(points, picture))
         click.echo(json.dumps(points, indent=2) if as_json else rmsnorm.sweep_text(points))
         if failed is not None:
@@ -392,11 +399,11 @@ def study(
         if drawn is not None and not as_json:
             click.echo(f"\npicture: {picture}")
         return
-    with shown("studying"):
+    with shown("studying") as tell:
         if block:
-            result = transformer.transformer_study(rows, cols, heads or 4, ff or 2 * cols, layers or 1, **options)
+            result = transformer.transformer_study(rows, cols, heads or 4, ff or 2 * cols, layers or 1, progress=tell, **options)
         else:
-            result = rmsnorm.rmsnorm_study(rows, cols, **options)
+            result = rmsnorm.rmsnorm_study(rows, cols, progress=tell, **options)
     drawn, failed = _tried(lambda: picture and pictures.parts(result.summary(), picture))
     saved: dict[str, Path] | None = {}
     if failed is None and out is not None:

@@ -18,6 +18,7 @@ from .isa.errors import NcSimError
 from .isa.scalar import TableLoad
 from .isa.tensor import NcMatmul
 from .program import Program, Tensor
+from .progress import Tell, told
 
 IDENTITY = 128  # rows and columns of the array
 
@@ -32,14 +33,14 @@ class Expanded:
     explicit: bool
 
 
-def expand(program: Program, chip: Reader) -> Expanded:
-    """Turn every call into machine instructions for one chip."""
+def expand(program: Program, chip: Reader, progress: Tell | None = None) -> Expanded:
+    """Turn every call into machine instructions for one chip. `progress` is told calls done and calls in all."""
     target = _Target(program, chip)
     body: list[Step] = []
     sums = _Sums()
     # The program's own calls by identity, for 0.0 and -0.0 are equal.
     known: dict[tuple[int, Engine | None], tuple[Engine, tuple[Instruction, ...]]] = {}
-    for index, step in enumerate(program.steps):
+    for index, step in enumerate(told(program.steps, progress)):
         try:
             call = sums.decide(step.instruction, index)
             key = (id(call), step.engine if step.chosen else None)

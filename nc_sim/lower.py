@@ -26,6 +26,7 @@ from .isa.control import Nop
 from .isa.dma import DmaDirect2d
 from .isa.errors import InternalError, ProgramError, Unimplemented, Unsupported
 from .isa.tensor import LoadWeights, Matmul
+from .progress import Tell, told
 from .table import MAX_UPDATES, STATES, Ints, Op, Role, Rule, Table, When
 from .timing import dma as dma_timing
 from .timing import elementwise, tensor
@@ -54,12 +55,16 @@ class Options:
 
 
 def lower(
-    steps: Sequence[Step], chip: Chip, options: Options | None = None, names: Mapping[int, str] | None = None
-) -> tuple[Table, Reader]:
-    """The table of a program's machine instructions, and the reader that knows which numbers it used."""
+    steps: Sequence[Step], chip: Chip, options: Options | None = None, names: Mapping[int, str] | None = None,
+    progress: Tell | None = None,
+) -> tuple[Table, Reader]:  # fmt: skip
+    """The table of a program's machine instructions, and the reader that knows which numbers it used.
+
+    `progress` is told steps done and steps in all.
+    """
     try:
         work = _Lowering(chip.reader(), options or Options(), names or {})
-        for index, step in enumerate(steps):
+        for index, step in enumerate(told(steps, progress)):
             work.add(index, step)
         return work.table(len(steps)), work.chip
     except OverflowError:

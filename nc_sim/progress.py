@@ -1,41 +1,64 @@
-"""What the command line shows of work that takes longer than two seconds: a bar on the terminal, with an estimate."""
+"""How far work is: what long work tells, and the bar that the command line shows of it after two seconds, with an estimate."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+T = TypeVar("T")
 AFTER_SECONDS = 2.0
+AT_ONCE = 1 << 12  # items between two calls
 
 Tell = Callable[[int, int], None]  # work done, work in all
+
+
+def told(items: Sequence[T], tell: Tell | None, at_once: int = AT_ONCE) -> Iterable[T]:
+    """The items; after so many, and at the end, it is told how many are done."""
+    return items if tell is None else _telling(items, tell, at_once)
+
+
+def _telling(items: Sequence[T], tell: Tell, at_once: int) -> Iterator[T]:
+    for first in range(0, len(items), at_once):
+        yield from items[first : first + at_once]
+        tell(min(first + at_once, len(items)), len(items))
+
+
+def part(tell: Tell | None, begin: int, end: int, total: int) -> Tell | None:
+    """For one part of work: its own numbers become those between `begin` and `end` of `total`."""
+    if tell is None:
+        return None
+    return lambda done, of: tell(begin + (end - begin) * done // max(1, of), total)
 
 
 @contextmanager
 def shown(what: str, then: str = "", after: float = AFTER_SECONDS) -> Iterator[Tell]:
     """Work under a bar on standard error, where that is a terminal; the block tells how far it is.
 
-    Until it does, the bar only says `what` is done and for how long. From then on it has an estimate, and the name `then`.
-    A number that falls begins another part of the work.
+    Until it does, the bar only says `what` is done and for how long; from then on it has an estimate. A number that falls,
+    or another total, begins another part of the work, which has the name `then`.
     """
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
+    from rich.console import Console  # not for a command that shows nothing
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(what, total=None)
-    last = 0
+    last: tuple[int, int] | None = None
+    name = what
 
     def tell(done: int, total: int) -> None:
-        nonlocal last
-        if done < last:
+        nonlocal last, name
+        if last is not None and (done < last[0] or total != last[1]):
             bar.reset(task)
-        last = done
-        bar.update(task, completed=done, total=total, description=then or what)
+            name = then or what
+        last = done, total
+        bar.update(task, completed=done, total=total, description=name)
 
     timer = threading.Timer(after, bar.start)
     timer.daemon = True

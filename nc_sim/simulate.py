@@ -26,6 +26,7 @@ from .memory import Memories
 from .numerics import Numerics, replay
 from .probe import Probe
 from .program import Program, Tensor
+from .progress import Tell, part
 from .result import Result, body_ticks
 from .sync import synchronise
 from .table import Table
@@ -34,6 +35,8 @@ from .validate import validate
 
 PHASES = 16  # of the clock gate's window, for `phase_range`
 ENGINES = ("auto", "simpy", "compiled")
+# Thousandths of compiling, measured on the pipeline of docs/performance.md; the last is the table, made of what was lowered.
+SHARES = {"expand": 130, "allocate": 30, "synchronise": 340, "validate": 80, "lower": 250, "table": 170}
 AUTO_FROM = 200_000  # rows plus packets from which loading the compiled engine (about 0.3 s) pays
 
 
@@ -50,17 +53,26 @@ class Compiled:
     explicit: bool
 
 
-def compile_program(program: Program, chip: Chip) -> tuple[Compiled, Reader]:
-    """Expand, allocate, synchronise and validate; the reader knows which numbers of the chip this used."""
+def compile_program(program: Program, chip: Chip, progress: Tell | None = None) -> tuple[Compiled, Reader]:
+    """Expand, allocate, synchronise and validate; the reader knows which numbers of the chip this used.
+
+    `progress` is told thousandths of compiling: the stages by the share of time that each takes of a large program.
+    """
     reader = chip.reader()
-    expanded = expand(program, reader)
+    expanded = expand(program, reader, _stage("expand", progress))
     addresses = allocate(expanded.steps, expanded.tensors, reader)
     steps, names = expanded.steps, dict(program.semaphores)
     if not expanded.explicit:
-        synchronised = synchronise(steps, expanded.tensors, addresses)
+        synchronised = synchronise(steps, expanded.tensors, addresses, _stage("synchronise", progress))
         steps, names = synchronised.steps, synchronised.names
-    validate(steps, expanded.tensors, addresses, reader)
+    validate(steps, expanded.tensors, addresses, reader, _stage("validate", progress))
     return Compiled(program.name, chip, steps, expanded.tensors, addresses, names, expanded.explicit), reader
+
+
+def _stage(name: str, progress: Tell | None) -> Tell | None:
+    names = list(SHARES)
+    begin = sum(SHARES[n] for n in names[: names.index(name)])
+    return part(progress, begin, begin + SHARES[name], sum(SHARES.values()))
 
 
 def simulate(
@@ -83,7 +95,8 @@ def simulate(
     `inputs` gives an array for every input tensor; without inputs and `values`, only time is computed. `what_if`
     overrides chip numbers by dotted name, `without` switches mechanisms off by name. `phase_range` also runs 16 phases
     of the clock gate. `races` is "error", "report" (kept in the result) or "ignore". `progress` is called now and then
-    with work done and work in all, first of the engine, then of each probe that sees a compiled run.
+    with work done and work in all: of compiling, in thousandths; of the engine; of each probe that sees a compiled run; and
+    of the 16 phases. A total that changes, or work done that falls, begins the next of them.
 
     `engine` is "simpy", "compiled" (needs Numba) or "auto": compiled for large programs where Numba is installed. Results
     are the same. Probes see a compiled run after it has ended, in the order in which they would see one of SimPy.
@@ -101,9 +114,11 @@ def simulate(
         raise ProgramError("simulate", f"inputs of type {type(inputs).__name__}", "a mapping of names to arrays")
     given = dict(inputs or {})
     with without_collection():
-        compiled, used = compile_program(program, data)
+        compiled, used = compile_program(program, data, progress)
         wanted = _check_inputs(compiled.tensors, given, values)
-        table, lowered = lower(compiled.steps, data, Options(phase), compiled.semaphores)
+        table, lowered = lower(compiled.steps, data, Options(phase), compiled.semaphores, _stage("lower", progress))
+        if progress is not None:
+            progress(sum(SHARES.values()), sum(SHARES.values()))
     used.used.update(lowered.used)
     memories = Memories(compiled.tensors, compiled.addresses, used, given) if wanted else None
     watching = list(probes)
@@ -119,7 +134,7 @@ def simulate(
             if races == "error":
                 raise
             found.append(str(e))
-    spread = _phase_range(compiled, data, engine) if phase_range else None
+    spread = _phase_range(compiled, data, engine, progress) if phase_range else None
     outputs = {} if memories is None else {t.name: memories.tensor(t) for t in compiled.tensors.values() if t.kind == "output"}
     return Result(
         program=program, compiled=compiled, table=table, timeline=timeline, outputs=outputs, used=tuple(sorted(used.used)),
@@ -179,7 +194,7 @@ def _check_inputs(tensors: Mapping[str, Tensor], given: Mapping[str, np.ndarray]
     return wanted
 
 
-def _phase_range(compiled: Compiled, chip: Chip, engine: str) -> tuple[float, float]:
+def _phase_range(compiled: Compiled, chip: Chip, engine: str, progress: Tell | None = None) -> tuple[float, float]:
     """Shortest and longest body over the phases of the clock gate's window, ns."""
     reader = chip.reader()
     if reader("tensor.gate.kind") == "none":
@@ -190,4 +205,6 @@ def _phase_range(compiled: Compiled, chip: Chip, engine: str) -> tuple[float, fl
     for k in range(PHASES):
         table, _ = lower(compiled.steps, chip, Options(window * k / PHASES), compiled.semaphores)
         lengths.append(chip.ns(body_ticks(table, run(table, compiled.steps, engine=engine))))
+        if progress is not None:
+            progress(k + 1, PHASES)
     return min(lengths), max(lengths)

@@ -8,7 +8,7 @@ on EVENT_SEMAPHOREs before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import attrgetter
 
 import attrs
@@ -21,6 +21,7 @@ from .isa.errors import ProgramError
 from .isa.tensor import LoadWeights, Matmul
 from .lower import queue_name
 from .program import Tensor
+from .progress import Tell, told
 
 ENGINE_SEMAPHORE: dict[int, int] = {Engine.SCALAR: 4, Engine.TENSOR: 5, Engine.VECTOR: 6, Engine.GPSIMD: 7}
 FIRST_DMA_SEMAPHORE = 8
@@ -49,16 +50,21 @@ class _Unit:
     knows: list[int]  # completions, by source, known when it issued
 
 
-def synchronise(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int]) -> Synchronised:
-    """Insert every wait and update an automatic program needs, and no other; the steps themselves are completed."""
+def synchronise(
+    steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int], progress: Tell | None = None
+) -> Synchronised:  # fmt: skip
+    """Insert every wait and update an automatic program needs, and no other; the steps themselves are completed.
+
+    `progress` is told steps done and steps in all.
+    """
     work = _Sync(tensors, addresses, unwritten(steps, tensors))
-    for unit in _grouped(steps):
+    for unit in _grouped(told(steps, progress)):
         work.add(unit)
     work.wait_for_outputs()
     return Synchronised(tuple(work.out), work.names())
 
 
-def _grouped(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+def _grouped(steps: Iterable[Step]) -> Iterator[Sequence[Step]]:
     """The TensorEngine's weight loads stay with the product behind them, and LOW passes with their HIGH; others are alone."""
     group: list[Step] = []
     open_behind = False  # the last one is of the array and goes with the next of the array

@@ -15,12 +15,18 @@ from .isa.selection import NcStreamShuffle
 from .isa.tensor import LoadWeights, Matmul
 from .isa.view import MAX_FREE_DIMS
 from .program import Tensor
+from .progress import Tell, told
 
 
-def validate(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
-    """Raise ProgramError (or Unsupported) for the first instruction that this chip cannot execute."""
+def validate(
+    steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader, progress: Tell | None = None
+) -> None:  # fmt: skip
+    """Raise ProgramError (or Unsupported) for the first instruction that this chip cannot execute.
+
+    `progress` is told steps done and steps in all.
+    """
     known: set[object] = set()  # programs repeat themselves
-    for index, step in enumerate(steps):
+    for index, step in enumerate(told(steps, progress)):
         i = step.instruction
         key: object = (i, step.engine)
         if isinstance(i, DmaDirect2d):  # where in HBM it reaches makes no difference here

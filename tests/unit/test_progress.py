@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ import pytest
 
 from nc_sim import simulate, workloads
 from nc_sim.progress import shown
+from nc_sim.report.study import rmsnorm, transformer
+from nc_sim.simulate import SHARES
 from nc_sim.trace import perfetto
 
 
@@ -24,21 +27,33 @@ class Terminal(io.StringIO):
         return True
 
 
-def drawn(monkeypatch: pytest.MonkeyPatch, to: io.StringIO, after: float) -> str:
+def drawn(monkeypatch: pytest.MonkeyPatch, to: io.StringIO, after: float, told: tuple[tuple[int, int], ...] = ()) -> str:
     monkeypatch.setattr(sys, "stderr", to)
     monkeypatch.setenv("TERM", "xterm")
     with shown("compiling", "simulating", after) as tell:
         time.sleep(0.3)
-        for done in range(1, 5):
-            tell(done, 10)
+        for done, total in told:
+            tell(done, total)
             time.sleep(0.15)
     return to.getvalue()
 
 
-def test_a_terminal_shows_the_work_then_how_far_it_is_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = drawn(monkeypatch, Terminal(), 0.01)
-    assert out.index("compiling") < out.index("simulating")
-    assert "left" in out
+COMPILING = tuple((done, 10) for done in range(1, 11, 2))
+
+
+def test_a_terminal_shows_the_work_and_what_is_left_then_the_next_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = drawn(monkeypatch, Terminal(), 0.01, (*COMPILING, (1, 10), (3, 10)))
+    first, second = out.split("simulating", 1)
+    assert re.search(r"compiling.*left \x1b\[36m0:00:0", first)
+    assert "compiling" not in second
+
+
+def test_another_total_begins_the_next_work_though_more_of_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "simulating" in drawn(monkeypatch, Terminal(), 0.01, (*COMPILING, (500, 1000)))
+
+
+def test_work_that_goes_on_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "simulating" not in drawn(monkeypatch, Terminal(), 0.01, COMPILING)
 
 
 def test_work_that_ends_sooner_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +90,47 @@ def test_values_of_a_compiled_run_tell_how_far_they_are() -> None:
     module = workloads.load("pipeline")
     program = module.build(tiles=20)
     calls = heard(lambda tell: simulate(program, inputs=module.inputs(program, 0), engine="compiled", progress=tell))
-    totals = [t for _, t in calls]
-    assert len(set(totals)) == 2  # rows of the engine; then starts and ends of every row and transfer
+    assert len(parts(calls)) == 3  # compiling; rows of the engine; then starts and ends of every row and transfer
+
+
+def parts(calls: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Calls of one total and of growing work, as the bar takes them."""
+    out: list[list[tuple[int, int]]] = []
+    for call in calls:
+        if not out or call[1] != out[-1][-1][1] or call[0] < out[-1][-1][0]:
+            out.append([])
+        out[-1].append(call)
+    return out
+
+
+def test_compiling_a_large_program_tells_of_every_stage_up_to_the_end() -> None:
+    program = workloads.load("pipeline").build(tiles=3000, width=128)
+    compiling = parts(heard(lambda tell: simulate(program, values=False, progress=tell)))[0]
+    assert {total for _, total in compiling} == {1000}
+    done = [d for d, _ in compiling]
+    assert done[-1] == 1000
+    ends = [sum(list(SHARES.values())[:k]) for k in range(len(SHARES) + 1)]
+    told = {n: sum(a < d <= b for d in done) for n, a, b in zip(SHARES, ends, ends[1:], strict=False)}
+    # 12,001 calls are three pieces of 4,096; 15,003 machine instructions before the waits are four, 21,000 with them are six
+    assert told == {"expand": 3, "allocate": 0, "synchronise": 4, "validate": 6, "lower": 6, "table": 1}
+
+
+def test_a_phase_range_tells_of_its_sixteen_runs() -> None:
+    program = workloads.load("pipeline").build(tiles=2)
+    phases = parts(heard(lambda tell: simulate(program, values=False, phase_range=True, engine="simpy", progress=tell)))[-1]
+    assert phases == [(k, 16) for k in range(1, 17)]
+
+
+@pytest.mark.parametrize("study", [rmsnorm.rmsnorm_study, transformer.transformer_study])
+def test_a_study_tells_of_its_three_variants(study: Callable[..., object]) -> None:
+    assert heard(lambda tell: study(progress=tell)) == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_sweep_tells_of_its_elements_up_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rmsnorm, "SWEEP_ROWS", (4,))
+    monkeypatch.setattr(rmsnorm, "SWEEP_COLS", (300, 600))
+    total = 4 * 900
+    assert heard(rmsnorm.sweep) == [(d, total) for d in (400, 800, 1200, 2000, 2800, 3600)]
 
 
 def test_json_on_a_terminal_is_json_alone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import chip as chips
 from ...chip import Chip
+from ...progress import Tell, part, told
 from ...runtime import HostProfile, Runtime
 from ...runtime.api import Step
 from ...runtime.framework import Array, Framework
@@ -37,18 +38,19 @@ TOLERANCE = {"naive": 2.0**-5, "rms_norm": rmsnorm.TOLERANCE, "compiled": rmsnor
 
 def rmsnorm_study(
     rows: int = 4, cols: int = 512, *, chip: str | Path | Chip = "trn2", host_profile: str | Path | HostProfile = "blog",
-    in_flight: int = 1, lnc: int = 1, seed: int = 0,
+    in_flight: int = 1, lnc: int = 1, seed: int = 0, progress: Tell | None = None,
 ) -> Study:  # fmt: skip
     """RMSNorm on [rows, cols] bf16 by six dispatches, by one fused kernel and by one compiled graph.
 
-    Every variant's values are checked against numpy. `in_flight` is how many dispatches may be outstanding.
+    Every variant's values are checked against numpy. `in_flight` is how many dispatches may be outstanding. `progress` is
+    told variants done and variants in all.
     """
     chip = chips.load(chip)
     require_room(f"study rmsnorm [{rows}, {cols}]", chip, ITEM * (2 * rows * cols + cols))  # x, the result and the weight
     rng = np.random.default_rng(seed)
     x, w = rng.standard_normal((rows, cols)), rng.standard_normal((1, cols))
     variants, runtimes = {}, {}
-    for name, body in (("naive", naive), ("rms_norm", fused), ("compiled", compiled)):
+    for name, body in told((("naive", naive), ("rms_norm", fused), ("compiled", compiled)), progress, 1):
         rt = Runtime(host_profile, chip, lnc=lnc)
         rt.nrt_init()
         framework = Framework(rt, in_flight=in_flight)
@@ -63,18 +65,23 @@ SWEEP_ROWS = (4, 128, 1024)
 SWEEP_COLS = (512, 2048, 8192)
 
 
-def sweep(**options: Any) -> list[dict[str, Any]]:
-    """Self NEURON of every variant over rows and columns: where the six dispatches stop mattering, fusion pays by bytes only."""
+def sweep(progress: Tell | None = None, **options: Any) -> list[dict[str, Any]]:
+    """Self NEURON of every variant over rows and columns: where the six dispatches stop mattering, fusion pays by bytes only.
+
+    `progress` is told elements done and elements in all.
+    """
     out = []
-    for rows in SWEEP_ROWS:
-        for cols in SWEEP_COLS:
-            found = rmsnorm_study(rows, cols, **options).variants
-            point: dict[str, Any] = {"rows": rows, "cols": cols}
-            for name, v in found.items():
-                point[name] = {"self_neuron_us": v["self_neuron_us"], "device_us": v["device_us"]}
-            point["naive_over_rms_norm"] = round(found["naive"]["self_neuron_us"] / found["rms_norm"]["self_neuron_us"], 3)
-            point["device_naive_over_rms_norm"] = round(found["naive"]["device_us"] / found["rms_norm"]["device_us"], 3)
-            out.append(point)
+    shapes = [(rows, cols) for rows in SWEEP_ROWS for cols in SWEEP_COLS]
+    done, total = 0, sum(rows * cols for rows, cols in shapes)
+    for rows, cols in shapes:
+        found = rmsnorm_study(rows, cols, progress=part(progress, done, done + rows * cols, total), **options).variants
+        point: dict[str, Any] = {"rows": rows, "cols": cols}
+        for name, v in found.items():
+            point[name] = {"self_neuron_us": v["self_neuron_us"], "device_us": v["device_us"]}
+        point["naive_over_rms_norm"] = round(found["naive"]["self_neuron_us"] / found["rms_norm"]["self_neuron_us"], 3)
+        point["device_naive_over_rms_norm"] = round(found["naive"]["device_us"] / found["rms_norm"]["device_us"], 3)
+        out.append(point)
+        done += rows * cols
     return out
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from ... import chip as chips
 from ...chip import Chip
 from ...isa.errors import ProgramError
+from ...progress import Tell, told
 from ...runtime import HostProfile, Runtime
 from ...runtime.api import Step
 from ...runtime.events import FRAMEWORK
@@ -78,9 +79,11 @@ class Pass:
 
 def transformer_study(
     s: int = 128, d: int = 256, heads: int = 4, ff: int = 512, layers: int = 1, *, chip: str | Path | Chip = "trn2",
-    host_profile: str | Path | HostProfile = "blog", in_flight: int = 1, lnc: int = 1, seed: int = 0,
+    host_profile: str | Path | HostProfile = "blog", in_flight: int = 1, lnc: int = 1, seed: int = 0, progress: Tell | None = None,
 ) -> Study:  # fmt: skip
     """One pass of the blocks over x [S, D] by every variant, after a warm-up pass; values are checked against numpy.
+
+    `progress` is told variants done and variants in all.
 
     ProgramError for sizes that no program here can hold, or if values differ. The caches of two variants are apart.
     """
@@ -93,7 +96,7 @@ def transformer_study(
     given = transformer.inputs(transformer.build(s, d, heads, ff, layers), seed)
     variants: dict[str, dict[str, Any]] = {}
     runtimes: dict[str, Runtime] = {}
-    for name, body in (("eager", eager), ("fused", fused), ("compiled", compiled)):
+    for name, body in told((("eager", eager), ("fused", fused), ("compiled", compiled)), progress, 1):
         rt = Runtime(host_profile, chip, lnc=lnc)
         rt.nrt_init()
         f, measured = Framework(rt, in_flight=in_flight), Pass()
