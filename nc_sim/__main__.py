@@ -7,7 +7,8 @@ if __name__ == "__main__":  # python -m nc_sim: this module once more, by its na
 
     from .entry import main as start
 
-    sys.exit(start())
+    start()
+    sys.exit()
 
 import importlib.util
 import inspect

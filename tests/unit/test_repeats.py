@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -120,3 +121,17 @@ def test_the_search_for_cycles_is_left_as_it_was_found(enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if was else gc.disable)()
+
+
+def test_a_dma_call_leaves_three_objects_that_the_search_for_cycles_looks_at() -> None:
+    p = Program()
+    x, t = p.input("x", (2000, 128, 16), "float32"), p.sbuf((128, 16), "float32")
+    p.dma_copy(dst=t, src=x[0])
+    gc.collect()
+    before = Counter(type(o) for o in gc.get_objects())
+    for k in range(1, 1001):
+        p.dma_copy(dst=t, src=x[k])
+    gc.collect()
+    more = Counter(type(o) for o in gc.get_objects()) - before
+    # the slice, the instruction and the step; tuples of numbers are not looked at
+    assert {kind.__name__: n for kind, n in more.items() if n >= 500} == {"View": 1000, "DmaCopy": 1000, "Step": 1000}
