@@ -55,12 +55,12 @@ def placed(steps: Sequence[Step]) -> Code:
     """Machine instructions and loops, from machine instructions and register calls in program order; ProgramError if unbalanced."""
     items = _nested(steps)
     needs: dict[Register, set[Engine]] = {}
-    while True:  # a register is needed where what is computed from it is
-        before = sum(map(len, needs.values()))
-        for item in items:
-            _need(item, needs)
-        if sum(map(len, needs.values())) == before:
-            return tuple(_emitted(items, needs))
+    for alone in (False, True):  # then those that no engine needs
+        known = -1
+        while known != (known := sum(map(len, needs.values()))):  # a register is needed where what is computed from it is
+            for item in items:
+                _need(item, needs, alone)
+    return tuple(_emitted(items, needs))
 
 
 def _nested(steps: Sequence[Step]) -> list[Step | _Open]:
@@ -92,26 +92,26 @@ def _where(step: Step) -> str:
     return f"{step.line} {step.instruction.mnemonic}".strip()
 
 
-def _engines(item: Step | _Open, needs: dict[Register, set[Engine]]) -> set[Engine]:
-    """Where an item executes, as far as is known."""
+def _engines(item: Step | _Open, needs: dict[Register, set[Engine]], alone: bool = True) -> set[Engine]:
+    """Where an item executes, as far as is known; `alone`, a register that no engine needs has its default one."""
     if isinstance(item, _Open):
-        return {e for inner in item.items for e in _engines(inner, needs)}
+        return {e for inner in item.items for e in _engines(inner, needs, alone)}
     i = item.instruction
     if isinstance(i, Sequenced) and not item.chosen and i.sets:
-        return needs.get(i.sets[0]) or {item.engine}
+        return needs.get(i.sets[0]) or ({item.engine} if alone else set())
     return {item.engine}
 
 
-def _need(item: Step | _Open, needs: dict[Register, set[Engine]]) -> None:
+def _need(item: Step | _Open, needs: dict[Register, set[Engine]], alone: bool) -> None:
     """Note where an item needs registers."""
     step = item.step if isinstance(item, _Open) else item
-    engines = _engines(item, needs)
+    engines = _engines(item, needs, alone)
     counter = step.instruction.sets if isinstance(item, _Open) and isinstance(step.instruction, Sequenced) else ()
     for register in (*step.instruction.registers, *counter):
         needs.setdefault(register, set()).update(engines)
     if isinstance(item, _Open):
         for inner in item.items:
-            _need(inner, needs)
+            _need(inner, needs, alone)
 
 
 def _emitted(items: Iterable[Step | _Open], needs: dict[Register, set[Engine]]) -> Iterator[Step | Loop]:

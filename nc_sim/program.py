@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
@@ -214,7 +214,7 @@ class Program:
         `start` and `stop` are numbers or registers, `step` a whole number of at least 1. Bounds are read anew each round.
         """
         lower, upper = (0, start) if stop is None else (start, stop)
-        counter = self._counter()
+        counter = self.register_alloc()
         self.append(LoopFor, (), {"counter": counter, "lower": lower, "upper": upper, "step": step}, None, NONE, NONE)
         yield counter
         self.append(LoopEnd, (), {}, None, NONE, NONE)
@@ -224,16 +224,13 @@ class Program:
         for counter in self.dynamic_range(lower, upper, step):
             body_fun(counter)
 
-    @contextmanager
-    def repeat_while(self, condition: Register) -> Iterator[Register]:
+    def repeat_while(self, condition: Register) -> AbstractContextManager[None]:
         """A loop on the device, while the register is not 0: `with p.repeat_while(r):`. The body is built once, and sets `r`."""
-        self.append(LoopWhile, (), {"condition": condition}, None, NONE, NONE)
-        yield condition
-        self.append(LoopEnd, (), {}, None, NONE, NONE)
+        return _While(self, condition)
 
     def while_loop(self, init: Register, body_fun: Callable[[Register], Register]) -> None:
         """`r = init`, then `r = body_fun(r)` on the device while r is not 0; called once, to build the body."""
-        r = self._counter()
+        r = self.register_alloc()
         self.append(RegisterMove, (), {"dst": r, "src": init}, None, NONE, NONE)
         with self.repeat_while(r):
             after = body_fun(r)
@@ -241,9 +238,6 @@ class Program:
                 raise ProgramError(f"{user_line()} while_loop", f"{after!r} returned", "the register to test next")
             if after != r:
                 self.append(RegisterMove, (), {"dst": r, "src": after}, None, NONE, NONE)
-
-    def _counter(self) -> Register:
-        return self.register_alloc()
 
     # ---- calls
 
@@ -386,6 +380,21 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.steps)} calls, {len(self.tensors)} tensors>"
+
+
+@attrs.frozen(slots=True)
+class _While(AbstractContextManager[None]):
+    """The body of a loop. One that an exception left stays open, so that the program does not run without its rest."""
+
+    program: Program
+    condition: Register
+
+    def __enter__(self) -> None:
+        self.program.append(LoopWhile, (), {"condition": self.condition}, None, NONE, NONE)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.program.append(LoopEnd, (), {}, None, NONE, NONE)
 
 
 @attrs.frozen(slots=True)
