@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -138,23 +139,7 @@ def simulate(
     given = dict(inputs or {})
     wanted = _check_inputs(program.tensors, given, values)
     control = Control(inputs=given if wanted else None, max_iterations=max_iterations)
-    for _ in range(MAX_DECISIONS):
-        with without_collection():
-            compiled, used = compile_program(program, data, control)
-            table, lowered = lower(compiled.steps, data, Options(phase), compiled.semaphores)
-        used.used.update(lowered.used)
-        memories = Memories(compiled.tensors, compiled.addresses, used, given) if wanted else None
-        watching = list(probes)
-        values_of_run = None
-        if memories is not None:
-            values_of_run = Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine"))
-            watching.append(values_of_run)
-        timeline = run(table, compiled.steps, watching, progress, engine)
-        if values_of_run is None or not compiled.loads or compiled.loads == values_of_run.loads:
-            break
-        control = attrs.evolve(control, observed=_observed(compiled, values_of_run.loads))
-    else:
-        raise Unsupported(program.name, f"control that is still another after {MAX_DECISIONS} runs", "loads whose order is certain")
+    compiled, used, table, timeline, memories = _decided(program, data, control, Options(phase), probes, progress, engine)
     found: list[str] = []
     observed: list[str] = []
     if compiled.explicit and races != "ignore":
@@ -173,14 +158,55 @@ def simulate(
     )  # fmt: skip
 
 
-def _observed(compiled: Compiled, loads: Mapping[int, int]) -> dict[Engine, list[int]]:
-    """What the register loads of each engine found in a run, in the order of its queue."""
+def _decided(
+    program: Program, chip: Chip, control: Control, options: Options, probes: Sequence[Probe],
+    progress: Callable[[int, int], None] | None, engine: str,
+) -> tuple[Compiled, Reader, Table, Timeline, Memories | None]:  # fmt: skip
+    """Compile and run a program, again if an explicit one loads registers with other values in time than control was decided with."""
+    for _ in range(MAX_DECISIONS):
+        with without_collection():
+            compiled, used = compile_program(program, chip, control)
+            table, lowered = lower(compiled.steps, chip, options, compiled.semaphores)
+        used.used.update(lowered.used)
+        if control.inputs is None:
+            return compiled, used, table, run(table, compiled.steps, probes, progress, engine), None
+        memories = Memories(compiled.tensors, compiled.addresses, used, control.inputs)
+        values = Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine"))
+        at_once = not compiled.loads or not compiled.explicit  # else probes see only the run that counts
+        try:
+            timeline = run(table, compiled.steps, [*probes, values] if at_once else [values], progress, engine)
+        except Deadlock:  # with other decisions the program may go on
+            if (seen := _seen(compiled, _stuck(compiled, table, used, control.inputs))) is None:
+                raise
+        else:
+            if (seen := _seen(compiled, values.loads)) is None:
+                for probe in () if at_once else probes:
+                    replay(table, timeline, probe, progress)
+                return compiled, used, table, timeline, memories
+        control = attrs.evolve(control, observed=seen)
+    raise Unsupported(program.name, f"control that is still another after {MAX_DECISIONS} runs", "loads whose order is certain")
+
+
+def _seen(compiled: Compiled, loads: Mapping[int, int]) -> dict[Engine, list[int]] | None:
+    """What the register loads of each engine found in a run, in the order of its queue; None if control was decided so."""
+    seen = {k: loads[k] for k in compiled.loads if k in loads}
+    if all(compiled.loads[k] == value for k, value in seen.items()):
+        return None
     if not compiled.explicit:
         raise InternalError("simulate", "an automatic program loads other values in time than in program order", "the same")
     out: dict[Engine, list[int]] = {}
-    for k in compiled.loads:
-        out.setdefault(compiled.steps[k].engine, []).append(loads[k])
+    for k, value in seen.items():
+        out.setdefault(compiled.steps[k].engine, []).append(value)
     return out
+
+
+def _stuck(compiled: Compiled, table: Table, used: Reader, inputs: Mapping[str, np.ndarray]) -> Mapping[int, int]:
+    """The register loads of a run that deadlocks."""
+    memories = Memories(compiled.tensors, compiled.addresses, used, inputs)
+    values = Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine"))
+    with suppress(Deadlock):
+        core.run(table, [values])
+    return values.loads
 
 
 def run(

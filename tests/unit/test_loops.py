@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from nc_sim import Program, ProgramError, Unsupported, simulate
+from nc_sim import Deadlock, Program, ProgramError, Unsupported, simulate
 from nc_sim.isa import Engine, View
 from nc_sim.isa.registers import Register
+from nc_sim.probe import Probe
 from nc_sim.result import Result
 
 ENGINES = ["simpy", "compiled"]
@@ -308,9 +309,8 @@ def test_the_time_of_a_data_dependent_loop_is_that_of_a_constant_one_and_its_loa
 # --- decided in time ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_explicit_program_decides_by_what_it_loads_in_time(engine: str) -> None:
-    """The second write stands behind the load in the program, and comes before it in time."""
+def decided_in_time() -> Program:
+    """Four rounds: the second write stands behind the load in the program, and comes before it in time."""
     p = Program("later")
     c, t = p.sbuf((1, 1), "int32"), p.sbuf((1, 1), "float32")
     written = p.semaphore("written")
@@ -320,7 +320,12 @@ def test_an_explicit_program_decides_by_what_it_loads_in_time(engine: str) -> No
     for _ in p.dynamic_range(n):
         p.memset(dst=t, value=0, engine="gpsimd")
     p.memset(dst=c, value=4, update=written.add(1))
-    r = simulate(p, engine=engine)
+    return p
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_explicit_program_decides_by_what_it_loads_in_time(engine: str) -> None:
+    r = simulate(decided_in_time(), engine=engine)
     assert sum(s.engine is Engine.GPSIMD and s.instruction.opcode == "MEMSET" for s in r.steps) == 4
 
 
@@ -338,6 +343,27 @@ def test_an_explicit_program_settles_one_load_after_the_other() -> None:
         p.memset(dst=c, value=value, wait=taken >= 3 - value, update=ready.add(1))
     made = simulate(p, races="report")
     assert sum(s.engine is Engine.GPSIMD and s.instruction.opcode == "MEMSET" for s in made.steps) == 4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_probes_see_the_run_that_counts_and_no_other(engine: str) -> None:
+    class Diary(Probe):
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def started(self, row: int, tick: int) -> None:
+            self.seen.append(row)
+
+    diary = Diary()
+    r = simulate(decided_in_time(), engine=engine, probes=[diary])
+    assert sorted(diary.seen) == list(range(r.table.rows))
+
+
+def test_a_deadlock_of_the_decisions_that_count_is_told() -> None:
+    p = decided_in_time()
+    p.nop(engine="sync", wait=p.semaphore("never") >= 1)
+    with pytest.raises(Deadlock, match=r"sync\[0\] nop waits for never >= 1"):
+        simulate(p)
 
 
 def test_two_runs_give_the_same_bytes() -> None:
