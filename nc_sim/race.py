@@ -129,7 +129,11 @@ class _Order:
             done = self.chain("weights", step.engine)  # ends before the product it runs behind
         else:
             done = self.chain("engine", step.engine)
-        began = self.chain("began", step.engine) if not isinstance(dma, DmaDirect2d | Control) else done
+        began = done
+        if isinstance(dma, Control):
+            began = self.chain("control began", step.engine) if dma.views else done  # ahead of what the engine still has to do
+        elif not isinstance(dma, DmaDirect2d):
+            began = self.chain("began", step.engine)
         self.counts[done] += 1
         self.done_at.append((done, self.counts[done]))
         if began != done:

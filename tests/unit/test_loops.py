@@ -206,6 +206,18 @@ def test_a_table_is_loaded_in_each_round_if_another_function_may_have_replaced_i
     assert queue(r, Engine.SCALAR)[0] == "ACT_TABLE_LOAD"
 
 
+def test_after_a_loop_any_of_its_tables_may_be_resident() -> None:
+    """exp is loaded at the head of the queue; without a round the loop loads nothing, so sin is loaded behind it."""
+    p = Program("tables")
+    t = p.sbuf((4, 4), "float32")
+    p.memset(dst=t, value=0)
+    for _ in p.dynamic_range(0):
+        p.activation(dst=t, op="exp", data=t)
+        p.activation(dst=t, op="sin", data=t)
+    p.activation(dst=t, op="sin", data=t)
+    assert queue(simulate(p), Engine.SCALAR) == ["ACT_TABLE_LOAD", "MOVE", "COMPARE_BRANCH", "ACT_TABLE_LOAD", "ACTIVATE"]
+
+
 # --- what the engines execute ------------------------------------------------------------------------------------
 
 
@@ -579,19 +591,17 @@ def test_a_product_before_and_after_a_loop_without_products_adds_up() -> None:
 
 
 def test_registers_of_a_loop_live_throughout_it_if_they_come_from_outside() -> None:
-    """62 bounds from outside, the counter, and one more set and read in the body: 64; another one is too many."""
+    """62 from outside that the body reads first, the counter, and one more that it sets and reads then: 64."""
 
     def built(outside: int) -> Program:
         p = Program("live")
         t = p.sbuf((1, 1), "float32")
         kept = [p.register_alloc(k) for k in range(outside)]
-        total = p.register_alloc(0)
-        for r in kept:
-            p.register_alu(total, total, "add", r, engine="sync")
         for _ in p.dynamic_range(2):
             for r in kept:
-                p.register_alu(total, total, "add", r)
-            p.register_store(t.with_dtype("int32"), total)
+                p.register_store(t.with_dtype("int32"), r)
+            last = p.register_alloc(1)
+            p.register_store(t.with_dtype("int32"), last)
         return p
 
     simulate(built(62))

@@ -144,14 +144,15 @@ def test_an_allocation_without_a_value_executes_nothing() -> None:
 def test_what_a_needed_register_is_computed_from_stands_on_the_same_engines() -> None:
     p = Program("case")
     t, u = p.sbuf((4, 4), "float32"), p.sbuf((4, 4), "float32")
-    a, b = p.register_alloc(3), p.register_alloc()
-    p.register_alu(b, a, "subtract", 1)
-    for _ in p.dynamic_range(b):
+    a, b, c, d, e = p.register_alloc(3), *(p.register_alloc() for _ in range(4))
+    for into, of in ((b, a), (c, b), (d, c), (e, d)):
+        p.register_alu(into, of, "subtract", 1)
+    for _ in p.dynamic_range(e):
         p.memset(dst=t, value=0)
         p.memset(dst=u, value=0, engine="gpsimd")
     r = simulate(p)
     before = ran(r)[: ran(r).index(("Vector", "COMPARE_BRANCH"))]
-    assert before == [(e, o) for o in ("MOVE", "ALU_OP", "MOVE") for e in ("Vector", "GpSimd")]
+    assert before == [(e, o) for o in ("MOVE", *["ALU_OP"] * 4, "MOVE") for e in ("Vector", "GpSimd")]
 
 
 def test_a_named_engine_has_a_register_of_its_own() -> None:
@@ -248,6 +249,22 @@ def test_a_sequencer_goes_on_when_a_register_load_is_done(overwritten_by: str) -
         p.memset(dst=u, value=1, update=told.add(1, when="read"))
         p.memset(dst=t, value=1, engine="gpsimd", wait=told >= 1)
     simulate(p)
+
+
+@pytest.mark.parametrize(("call", "when", "races"), [("load", "read", False), ("store", "complete", False), ("store", "read", True)])
+def test_an_update_on_read_says_that_a_load_has_read_and_not_that_a_store_has_written(call: str, when: str, races: bool) -> None:
+    p = Program("case")
+    t, s, told = p.sbuf((1, 1), "int32"), p.semaphore("s"), p.semaphore("told")
+    r = p.register_alloc(1)
+    p.memset(dst=t, value=7, update=s.add(1))
+    how = {"engine": "sync", "wait": s >= 1, "update": told.add(1, when=when)}
+    p.register_load(r, t, **how) if call == "load" else p.register_store(t, r, **how)
+    p.memset(dst=t, value=1, engine="gpsimd", wait=told >= 1)
+    if races:
+        with pytest.raises(Race, match=r"register_store writes .* memset writes"):
+            simulate(p)
+    else:
+        simulate(p)
 
 
 def test_another_engine_may_not_overwrite_what_a_register_load_reads() -> None:
