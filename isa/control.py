@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from .instruction import Engine, Instruction, Work, instruction
 ALL = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR, Engine.VECTOR, Engine.TENSOR)
 
 
-@instruction(*ALL, source="trn2 hardware traces, NOP")
-class Nop(Instruction):
-    """Do nothing; holds waits and updates."""
+class Control(Instruction):
+    """What a sequencer executes itself, in order; it goes on when the instruction is done."""
+
+    timing: ClassVar[str] = "event_semaphore"  # the row of the sequencer's costs in the chip file
 
     def work(self) -> Work:
         return Work(kind="control")
@@ -24,6 +25,11 @@ class Nop(Instruction):
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
         return {}
+
+
+@instruction(*ALL, source="trn2 hardware traces, NOP")
+class Nop(Control):
+    """Do nothing; holds waits and updates."""
 
 
 @instruction(*ALL, source="trn2 hardware traces, EVENT_SEMAPHORE", mnemonic="event_semaphore")

@@ -6,7 +6,7 @@ import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 import attrs
 import numpy as np
@@ -15,6 +15,9 @@ from .dtypes import DType
 from .errors import ProgramError, Unspecified
 from .fields import of
 from .view import View
+
+if TYPE_CHECKING:
+    from .registers import Register
 
 C = TypeVar("C", bound="type[Instruction]")
 
@@ -107,6 +110,15 @@ class Instruction:
     def writes(self) -> tuple[View, ...]:
         """Views whose bytes the instruction writes."""
         return tuple([v for _, v, w in self.views if w])
+
+    @property
+    def registers(self) -> tuple[Register, ...]:
+        """Registers of its sequencer whose values it takes when it starts."""
+        return ()
+
+    def bound(self, value: Callable[[Register], int]) -> Instruction:
+        """The instruction with the values of its registers in their place; itself if it has none."""
+        return self
 
     def accumulates(self) -> bool:
         """True if the destination is added to instead of overwritten."""

@@ -30,6 +30,7 @@ import numpy as np
 
 from . import __version__, chip, workloads
 from .entry import INTERRUPTED, leave
+from .execution import MAX_ITERATIONS
 from .files import require_place
 from .isa.errors import NcSimError, ProgramError
 from .mechanisms import MECHANISMS
@@ -140,10 +141,11 @@ def _shared(f: F) -> F:
 @click.option("--phase-range", is_flag=True, help="also run 16 phases of the clock gate")
 @click.option("--races", type=click.Choice(["error", "report", "ignore"]), default="error", show_default=True)
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="results are the same")
+@click.option("--max-iterations", default=MAX_ITERATIONS, show_default=True, type=click.IntRange(1), help="of all loops together")
 @click.option("--width", type=click.IntRange(40), help="columns of the timeline  [default: the terminal's]")
 def run(
     program: str, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, sizes: tuple[str, ...],
-    seed: int, out: Path | None, timing_only: bool, phase_range: bool, races: str, engine: str, width: int | None,
+    seed: int, out: Path | None, timing_only: bool, phase_range: bool, races: str, engine: str, max_iterations: int, width: int | None,
 ) -> None:  # fmt: skip
     """Run a workload by name, a Python file with build(), or a saved program.
 
@@ -157,7 +159,8 @@ def run(
     with shown("compiling", "simulating") as tell:
         result = simulate(
             built, chip_name, inputs, values=False if timing_only or (inputs is None and source is None) else None,
-            what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, engine=engine, progress=tell,
+            what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, engine=engine,
+            max_iterations=max_iterations, progress=tell,
         )  # fmt: skip
     checked = _check_values(source, inputs, result) if inputs is not None else {}
     with shown("saving") as tell:

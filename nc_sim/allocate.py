@@ -33,19 +33,27 @@ class Life:
         return self.first <= other.last and other.first <= self.last
 
 
-def lives(steps: Sequence[Step]) -> dict[str, Life]:
-    """When each tensor is live, in program order."""
+def lives(steps: Sequence[Step], loops: Iterable[tuple[int, int]] = ()) -> dict[str, Life]:
+    """When each tensor is live, in program order; what a loop touches is live throughout it."""
     out: dict[str, Life] = {}
     for k, step in enumerate(steps):
         for _, view, _ in step.instruction.views:
             before = out.get(view.tensor)
             out[view.tensor] = Life(before.first if before else k, k)
+    for first, last in loops:
+        for name in dict.fromkeys(v.tensor for step in steps[first : last + 1] for _, v, _ in step.instruction.views):
+            out[name] = Life(min(out[name].first, first), max(out[name].last, last))
     return out
 
 
-def allocate(steps: Sequence[Step], tensors: Mapping[str, Tensor], chip: Reader) -> dict[str, int]:
-    """The address of every tensor, by name; ProgramError if they do not fit or given ones collide."""
-    live = lives(steps)
+def allocate(
+    steps: Sequence[Step], tensors: Mapping[str, Tensor], chip: Reader, loops: Iterable[tuple[int, int]] = ()
+) -> dict[str, int]:  # fmt: skip
+    """The address of every tensor, by name; ProgramError if they do not fit or given ones collide.
+
+    `loops` are first and last step of each loop, inner ones first.
+    """
+    live = lives(steps, loops)
     by_dma = {s.instruction.dst.tensor for s in steps if isinstance(s.instruction, DmaDirect2d)}
     out = _hbm(tensors.values(), chip)
     for memory in (Memory.SBUF, Memory.PSUM):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 
 from .access import covers
 from .chip import Reader
+from .control import Code, listed, placed
 from .isa import Engine, Instruction, Memory, Step, View
 from .isa.dma import DmaDirect2d
 from .isa.dtypes import DType, storage
 from .isa.errors import NcSimError
+from .isa.registers import LoopEnd, LoopFor, LoopWhile, Sequenced
 from .isa.scalar import TableLoad
 from .isa.tensor import NcMatmul
 from .program import Program, Tensor
@@ -31,6 +33,8 @@ class Expanded:
     steps: tuple[Step, ...]
     tensors: dict[str, Tensor]
     explicit: bool
+    code: Code = ()  # of a program with registers: the same as a tree of loops
+    loops: tuple[tuple[int, int], ...] = ()  # first and last step of each, inner ones first
 
 
 def expand(program: Program, chip: Reader, progress: Tell | None = None) -> Expanded:
@@ -41,6 +45,10 @@ def expand(program: Program, chip: Reader, progress: Tell | None = None) -> Expa
     # The program's own calls by identity, for 0.0 and -0.0 are equal.
     known: dict[tuple[int, Engine | None], tuple[Engine, tuple[Instruction, ...]]] = {}
     for index, step in enumerate(told(program.steps, progress)):
+        if program.registers and isinstance(step.instruction, Sequenced):
+            body.append(attrs.evolve(step, call=index))
+            sums.pass_by(step.instruction, index)
+            continue
         try:
             call = sums.decide(step.instruction, index)
             key = (id(call), step.engine if step.chosen else None)
@@ -66,8 +74,12 @@ def expand(program: Program, chip: Reader, progress: Tell | None = None) -> Expa
             body.append(Step(machine, engine, waits, updates, step.line, index))
     steps = [*target.first, *body]
     if not target.explicit:
-        steps = _load_tables(steps, chip)
-    return Expanded(program.name, tuple(steps), target.tensors, target.explicit)
+        steps = _load_tables(steps, chip, bool(program.registers))
+    if not program.registers:
+        return Expanded(program.name, tuple(steps), target.tensors, target.explicit)
+    code = placed(steps)
+    steps, loops = listed(code)
+    return Expanded(program.name, tuple(steps), target.tensors, target.explicit, code, tuple(loops))
 
 
 class _Sums:
@@ -79,6 +91,8 @@ class _Sums:
     def __init__(self) -> None:
         self.products: dict[str, list[tuple[View, int]]] = {}  # PSUM tensor -> views started, and their last product
         self.touched: dict[str, list[tuple[View, int]]] = {}  # and what others touched, and when
+        self.loops: list[int] = []  # where the open loops began
+        self.over: list[tuple[int, int]] = []  # first and last call of the loops behind
 
     def decide(self, call: Instruction, index: int) -> Instruction:
         """The call with its flag set."""
@@ -90,6 +104,11 @@ class _Sums:
         before = self.products.setdefault(call.dst.tensor, [])
         if call.accumulate is None:
             last = max((k for v, k in before if covers(v, call.dst)), default=-1)
+            call.require(
+                not self.doubtful(last),
+                "accumulate=None, where rounds of a loop are not alike",
+                "accumulate=True or False for the first product of a loop's body, and for the first after a loop with products",
+            )
             call.require(
                 last >= 0 or not any(v.overlaps(call.dst) for v, _ in before),
                 f"accumulate=None into {call.dst}, of which an earlier product started a part",
@@ -107,12 +126,23 @@ class _Sums:
             before.append((call.dst, index))
         return call
 
+    def pass_by(self, call: Instruction, index: int) -> None:
+        """Note where loops begin and end."""
+        if isinstance(call, LoopFor | LoopWhile):
+            self.loops.append(index)
+        elif isinstance(call, LoopEnd) and self.loops:
+            self.over.append((self.loops.pop(), index))
+
+    def doubtful(self, last: int) -> bool:
+        """True if rounds of a loop differ in whether the product `last` came before: it stands outside the body, or in a loop behind."""
+        return bool(self.loops and last < self.loops[-1]) or any(a < last < b for a, b in self.over)
+
     def touched_since(self, tensor: str, product: int) -> Iterator[View]:
         """What others touched of a tensor after a product, latest first: a long loop touches it again and again."""
         return (view for view, _ in takewhile(lambda t: t[1] > product, reversed(self.touched.get(tensor, []))))
 
 
-def _load_tables(steps: list[Step], chip: Reader) -> list[Step]:
+def _load_tables(steps: list[Step], chip: Reader, loops_too: bool) -> list[Step]:
     """One ACT_TABLE_LOAD at the head of ScalarE's queue, then one before each function outside the resident set."""
     if not any(_function(s) for s in steps):
         return steps
@@ -125,8 +155,15 @@ def _load_tables(steps: list[Step], chip: Reader) -> list[Step]:
     resident = group(first) if first else free
     out: list[Step] = []
     loaded = False
-    for step in steps:
-        if not loaded and step.engine is Engine.SCALAR:
+    kept: list[bool] = []  # of each open loop: its functions are resident all the time
+    inside = _functions_of_loops(steps) if loops_too else {}
+    for index, step in enumerate(steps):
+        if index in inside:
+            kept.append(all(f in free or f in resident for f in inside[index]))
+            resident = resident if kept[-1] else free  # in a later round something else may be
+        elif kept and isinstance(step.instruction, LoopEnd) and not kept.pop():
+            resident = free
+        if not loaded and (step.engine is Engine.SCALAR or isinstance(step.instruction, Sequenced)):  # which may come to ScalarE too
             out.append(Step(TableLoad(function=first or "copy"), Engine.SCALAR, line=step.line))
             loaded = True
         function = _function(step)
@@ -134,6 +171,22 @@ def _load_tables(steps: list[Step], chip: Reader) -> list[Step]:
             out.append(Step(TableLoad(function=function), Engine.SCALAR, line=step.line))
             resident = group(function)
         out.append(step)
+    return out
+
+
+def _functions_of_loops(steps: Sequence[Step]) -> dict[int, set[str]]:
+    """The activation functions in the body of each loop, by the index of its beginning."""
+    out: dict[int, set[str]] = {}
+    stack: list[int] = []
+    for index, step in enumerate(steps):
+        if isinstance(step.instruction, LoopFor | LoopWhile):
+            out[index] = set()
+            stack.append(index)
+        elif isinstance(step.instruction, LoopEnd) and stack:
+            stack.pop()
+        elif stack and (function := _function(step)):
+            for begin in stack:
+                out[begin].add(function)
     return out
 
 

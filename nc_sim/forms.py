@@ -32,6 +32,7 @@ import msgpack
 from .files import replacing
 from .isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, Wait, When, fields_of
 from .isa.errors import NcSimError, ProgramError
+from .isa.registers import Sequenced
 from .isa.text import (
     MAX_ITEMS,
     MAX_TEXT,
@@ -538,6 +539,9 @@ def _append(program: Program, step: Step) -> None:
             raise ProgramError(where, f"semaphore {semaphore}", f"one of the {len(program.semaphores)} of the program")
     if not step.chosen and step.engine is not i.engines[0]:
         raise ProgramError(where, f"engine {queue} that nobody chose", f"{i.engines[0].name.lower()}, the default of {i.mnemonic}")
+    if i.registers or isinstance(i, Sequenced):
+        with placed(where):
+            program.check_registers(i)
     for name, view, _ in i.views:
         with placed(f"{where} {name}"):
             program.check_view(view)

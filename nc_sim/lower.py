@@ -22,14 +22,14 @@ import numpy as np
 from .chip import Chip, Reader
 from .isa import COMPUTE, Engine, Step, UpdateOp
 from .isa import When as StepWhen
-from .isa.control import Nop
+from .isa.control import Control
 from .isa.dma import DmaDirect2d
 from .isa.errors import InternalError, ProgramError, Unimplemented, Unsupported
 from .isa.tensor import LoadWeights, Matmul
 from .progress import Tell, told
 from .table import MAX_UPDATES, STATES, Ints, Op, Role, Rule, Table, When
+from .timing import control, elementwise, tensor
 from .timing import dma as dma_timing
-from .timing import elementwise, tensor
 from .timing.cost import Cost, same
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class _Lowering:
         self.signal_counts = array("q")  # of each DMA
         self.stores: dict[int, list[int]] = {}  # ring -> its stores' DMAs
         self.shapes: dict[object, _Shape] = {}
-        self.control: dict[Engine, int] = {}
+        self.control: dict[tuple[Engine, str], int] = {}
         self.seen: dict[object, object] = {}  # instruction, or its shape -> what was computed for it
         ticks = chip.chip.ticks
         self.hop = max(1, ticks(chip("semaphore.latency_ns")))
@@ -168,17 +168,14 @@ class _Lowering:
             raise InternalError("lower", f"{instruction.mnemonic} is a call", "machine instructions only: expand first")
         if isinstance(instruction, DmaDirect2d):
             self.add_dma(index, step, instruction)
-        elif isinstance(instruction, Nop):
-            self.add_control(index, step)
+        elif isinstance(instruction, Control):
+            self.add_control(index, step, instruction.timing)
         else:
             self.add_compute(index, step)
 
-    def add_control(self, index: int, step: Step) -> None:
-        if (cost := self.control.get(step.engine)) is None:
-            ticks, name = self.chip.chip.ticks, step.engine.name.lower()
-            shown = ticks(self.chip(f"sequencer.{name}.event_semaphore_ns"))
-            cost = self.cost(same(shown + ticks(self.chip(f"sequencer.{name}.event_semaphore_gap_ns")), shown))
-            self.control[step.engine] = cost
+    def add_control(self, index: int, step: Step, timing: str) -> None:
+        if (cost := self.control.get((step.engine, timing))) is None:
+            cost = self.control[step.engine, timing] = self.cost(control.cost(timing, step.engine, self.chip))
         self.streams[step.engine].add(index, CONTROL, cost, waits=_waits(step), updates=self.updates(step, 0))
 
     def add_compute(self, index: int, step: Step) -> None:

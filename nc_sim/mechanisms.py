@@ -26,6 +26,7 @@ def _all(ending: str, value: Any, start: str = "") -> dict[str, Any]:
 
 
 SLOWER = "vector.copy_predicated."  # its rate in SBUF is lower than with PSUM: no fast mode
+REGISTER_TIMES = ("move", "alu_op", "tensor_load", "tensor_store", "compare_branch")
 _COMPLETION = {"dma.load_done_ns": 0, "dma.store_done_ns": 0}
 _BUSY = {**_all("busy_delay_ns", 0, "dma."), **_all("busy_stall_ratio", 0, "dma.")}
 MECHANISMS: dict[str, Mechanism] = {
@@ -52,6 +53,10 @@ MECHANISMS: dict[str, Mechanism] = {
     "event-semaphore": Mechanism(
         "time of EVENT_SEMAPHORE and NOP",
         {**_all("event_semaphore_ns", 0), **_all("event_semaphore_gap_ns", 0)},
+    ),
+    "register-instructions": Mechanism(
+        "time of register instructions and branches",
+        {f"sequencer.{e}.{op}_ns": 0 for e in ("tensor", "vector", "scalar", "gpsimd", "sync") for op in REGISTER_TIMES},
     ),
     "issue-gap": Mechanism(
         "gap between instructions of one engine",

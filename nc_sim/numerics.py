@@ -13,13 +13,14 @@ import numpy as np
 
 from .isa import Engine, Memory, Step, View
 from .isa.dma import DmaDirect2d
+from .isa.registers import RegisterLoad, Sequenced, registers_of
 from .memory import Memories
 from .probe import Probe
 from .table import Role, Table
 from .timeline import Timeline
 
 EXECUTES = (int(Role.EXECUTE), int(Role.STREAM))
-TRANSFER = int(Role.TRANSFER)
+CONTROL, TRANSFER = int(Role.CONTROL), int(Role.TRANSFER)
 EVENTS_PER_LOOK = 1024  # between two calls of `progress`
 
 
@@ -31,6 +32,7 @@ class Numerics(Probe):
         self.step, self.role = table.step.tolist(), table.role.tolist()
         self.state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
         self.pending: dict[int, list[tuple[View, np.ndarray, bool]]] = {}
+        self.loads: dict[int, int] = {}  # step that loads a register -> what it found
         self.moving: dict[int, tuple[View, int, np.ndarray]] = {}  # where to, from which element on, what
 
     def started(self, row: int, tick: int) -> None:
@@ -40,12 +42,24 @@ class Numerics(Probe):
             self.pending[row] = execute(step, self.memories, self.state[step.engine])
         elif role == TRANSFER:
             self.read_share(row)
+        elif role == CONTROL:
+            self.control(row)
 
     def finished(self, row: int, tick: int) -> None:
         if (results := self.pending.pop(row, None)) is not None:
             write(results, self.memories)
         elif (share := self.moving.pop(row, None)) is not None:
             self.memories.write_part(*share)
+
+    def control(self, row: int) -> None:
+        """A sequencer's registers have their values when the instruction begins; the sequencer goes on when it is done."""
+        index = self.step[row]
+        step = self.steps[index]
+        if isinstance(step.instruction, Sequenced):
+            state = self.state[step.engine]
+            self.pending[row] = execute(step, self.memories, state)
+            if isinstance(step.instruction, RegisterLoad):
+                self.loads[index] = registers_of(state)[step.instruction.dst.name]
 
     def read_share(self, row: int) -> None:
         """What one DMA engine moves: its partitions of the SBUF side, or its rows between two HBM tensors."""

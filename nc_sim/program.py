@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from .isa import dtype as as_dtype
 from .isa.dtypes import DType, cast
 from .isa.errors import NcSimError, ProgramError, Unimplemented
 from .isa.lines import user_line
+from .isa.registers import LoopEnd, LoopFor, LoopWhile, Register, RegisterAlloc, RegisterMove, Sequenced
 
 NAME = re.compile(r"[A-Za-z_][\w.$-]*")
 HARDWARE_SEMAPHORES = 256
@@ -102,6 +104,7 @@ class Program:
         self.name = name
         self.tensors: dict[str, Tensor] = {}
         self.semaphores: dict[int, str] = {}
+        self.registers: dict[str, Register] = {}
         self.steps: list[Step] = []
         self._positions = dict.fromkeys(Engine, 0)
         self._known: dict[object, Instruction] = {}  # calls that were checked, by what was written: programs repeat themselves
@@ -194,6 +197,49 @@ class Program:
         """True if any call waits for or updates a semaphore."""
         return any(s.waits or s.updates for s in self.steps)
 
+    # ---- registers and loops
+
+    def register_alloc(self, x: int | None = None, name: str = "") -> Register:
+        """A register, with the value `x` if given. It takes more from `register_move`, `register_load` and `register_alu`."""
+        if name and not _is_name(name):
+            raise ProgramError(f"{user_line()} register {name}", "an unfit name", "a letter or _, then letters, digits and _ . $ -")
+        count = len(self.registers)
+        free = next(n for k in range(count, 2 * count + 2) if (n := f"r{k}") not in self.registers)
+        register = Register(name or free)
+        self.append(RegisterAlloc, (), {"dst": register, "src": x}, None, NONE, NONE)
+        return register
+
+    def dynamic_range(self, start: Any, stop: Any = None, step: int = 1) -> Iterator[Register]:
+        """A loop on the device: `for i in p.dynamic_range(n)`. The body is built once; `i` is the register that counts.
+
+        `start` and `stop` are numbers or registers, `step` a whole number of at least 1. Bounds are read anew each round.
+        """
+        lower, upper = (0, start) if stop is None else (start, stop)
+        counter = self.register_alloc()
+        self.append(LoopFor, (), {"counter": counter, "lower": lower, "upper": upper, "step": step}, None, NONE, NONE)
+        yield counter
+        self.append(LoopEnd, (), {}, None, NONE, NONE)
+
+    def fori_loop(self, lower: Any, upper: Any, body_fun: Callable[[Register], Any], step: int = 1) -> None:
+        """`body_fun(i)` on the device for i from `lower` up to `upper`, which is not reached; called once, to build the body."""
+        for counter in self.dynamic_range(lower, upper, step):
+            body_fun(counter)
+
+    def repeat_while(self, condition: Register) -> AbstractContextManager[None]:
+        """A loop on the device, while the register is not 0: `with p.repeat_while(r):`. The body is built once, and sets `r`."""
+        return _While(self, condition)
+
+    def while_loop(self, init: Register, body_fun: Callable[[Register], Register]) -> None:
+        """`r = init`, then `r = body_fun(r)` on the device while r is not 0; called once, to build the body."""
+        r = self.register_alloc()
+        self.append(RegisterMove, (), {"dst": r, "src": init}, None, NONE, NONE)
+        with self.repeat_while(r):
+            after = body_fun(r)
+            if not isinstance(after, Register):
+                raise ProgramError(f"{user_line()} while_loop", f"{after!r} returned", "the register to test next")
+            if after != r:
+                self.append(RegisterMove, (), {"dst": r, "src": after}, None, NONE, NONE)
+
     # ---- calls
 
     def __getattr__(self, mnemonic: str) -> Callable[..., None]:
@@ -258,6 +304,8 @@ class Program:
         try:
             instruction = cls(**fields)
             instruction.check()
+            if instruction.registers or isinstance(instruction, Sequenced):
+                self.check_registers(instruction)
             for _, view, _ in instruction.views:
                 if view.memory is Memory.HBM:
                     self.check_view(view)
@@ -280,6 +328,21 @@ class Program:
                         str(where), f"{what}={item!r}", "[s >= value]" if kind is Wait else "[s.add(value)], s from p.semaphore(name)"
                     )
         return waits, updates
+
+    def check_registers(self, instruction: Instruction) -> None:
+        """Raise ProgramError unless the program has the registers of an instruction; one that allocates adds its own."""
+        if isinstance(instruction, LoopEnd) and not self.registers:
+            raise ProgramError("", "no open loop", "loop_for or loop_while before it")
+        sets = instruction.sets if isinstance(instruction, Sequenced) else ()
+        if isinstance(instruction, RegisterAlloc):
+            if sets[0].name in self.registers:
+                raise ProgramError("", f"register {sets[0].name}: the name is taken", "a name of its own")
+            self.registers[sets[0].name] = sets[0]
+        for register in (*instruction.registers, *sets):
+            if register.name not in self.registers:
+                close = difflib.get_close_matches(register.name, self.registers, 1)
+                found = f"register {register.name!r}" + (f" (near: {close[0]})" if close else "")
+                raise ProgramError("", found, "a register of this program: p.register_alloc()")
 
     def check_view(self, view: View) -> None:
         """Raise ProgramError unless the view could have been sliced from a tensor of this program."""
@@ -318,6 +381,21 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.steps)} calls, {len(self.tensors)} tensors>"
+
+
+@attrs.frozen(slots=True)
+class _While(AbstractContextManager[None]):
+    """The body of a loop. One that an exception left stays open, so that the program does not run without its rest."""
+
+    program: Program
+    condition: Register
+
+    def __enter__(self) -> None:
+        self.program.append(LoopWhile, (), {"condition": self.condition}, None, NONE, NONE)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.program.append(LoopEnd, (), {}, None, NONE, NONE)
 
 
 @attrs.frozen(slots=True)

@@ -19,7 +19,7 @@ import attrs
 from .access import History, unwritten
 from .explain import place
 from .isa import Engine, Step, UpdateOp, When
-from .isa.control import Nop
+from .isa.control import Control
 from .isa.dma import DmaDirect2d
 from .isa.errors import Race
 from .isa.tensor import LoadWeights
@@ -123,13 +123,17 @@ class _Order:
         dma = step.instruction
         if isinstance(dma, DmaDirect2d):
             done = self.chain("ring", queue_name(step.engine, dma.generation))
-        elif isinstance(dma, Nop):
+        elif isinstance(dma, Control):
             done = self.chain("control", step.engine)
         elif isinstance(dma, LoadWeights):
             done = self.chain("weights", step.engine)  # ends before the product it runs behind
         else:
             done = self.chain("engine", step.engine)
-        began = self.chain("began", step.engine) if not isinstance(dma, DmaDirect2d | Nop) else done
+        began = done
+        if isinstance(dma, Control):
+            began = self.chain("control began", step.engine) if dma.views else done  # ahead of what the engine still has to do
+        elif not isinstance(dma, DmaDirect2d):
+            began = self.chain("began", step.engine)
         self.counts[done] += 1
         self.done_at.append((done, self.counts[done]))
         if began != done:
@@ -278,6 +282,8 @@ class _Order:
         chain, position = self.done_at[first]
         if self.clock[second][chain] >= position:
             return True
+        if isinstance(self.steps[first].instruction, Control) and self.clock[second][self.issue_chain[first]] > self.queue_position[first]:
+            return True  # its queue went on, which it does when a control instruction is done
         began, begun = self.began_at[first]
         if not first_writes and began != chain and self.clock[second][began] >= begun:
             return True  # operands are read when an instruction starts

@@ -65,7 +65,7 @@ class Result:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Machine instructions in program order."""
+        """Machine instructions in program order, as executed: those of a loop once for each round."""
         return self.compiled.steps
 
     @property

@@ -107,9 +107,15 @@ def _rows() -> Iterator[tuple[str, str, str]]:
         yield f"sequencer.{e}.release_ns", "number", "when the engine's queue is released, after Sync"
         yield f"sequencer.{e}.event_semaphore_ns", "number", "duration of EVENT_SEMAPHORE and NOP"
         yield f"sequencer.{e}.event_semaphore_gap_ns", "number", "from their end to the next instruction"
+        yield f"sequencer.{e}.move_ns", "number", "MOVE: a register from a number or another register"
+        yield f"sequencer.{e}.alu_op_ns", "number", "ALU_OP: arithmetic of registers"
+        yield f"sequencer.{e}.tensor_load_ns", "number", "TENSOR_LOAD: a register from SBUF or HBM"
+        yield f"sequencer.{e}.tensor_store_ns", "number", "TENSOR_STORE: a register to SBUF or HBM"
+        yield f"sequencer.{e}.compare_branch_ns", "number", "COMPARE_BRANCH, taken or not"
     for e in engines[:4]:
         yield f"sequencer.{e}.queue_depth", "natural", "instructions handed over and not started, at most"
         yield f"sequencer.{e}.handover_ns", "number", "from dispatch to the earliest start on the engine"
+    yield "sequencer.registers", "natural", "registers of one sequencer"
     yield "sequencer.dispatch_ns", "number", "from handing one instruction over to looking at the next"
     yield "semaphore.latency_ns", "number", "from a completion to a waiting sequencer's dispatch"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from . import core, race
 from .allocate import allocate
 from .chip import Chip, Reader
 from .collection import without_collection
-from .expand import expand
+from .control import check_room
+from .execution import MAX_ITERATIONS, executed
+from .expand import Expanded, expand
 from .explain import deadlock
-from .isa import Step
-from .isa.errors import Deadlock, ProgramError, Race, Unsupported
+from .isa import Engine, Step
+from .isa.errors import Deadlock, InternalError, ProgramError, Race, Unsupported
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
 from .memory import Memories
@@ -37,6 +40,7 @@ PHASES = 16  # of the clock gate's window, for `phase_range`
 ENGINES = ("auto", "simpy", "compiled")
 # Thousandths of compiling, measured on the pipeline of docs/performance.md; the last is the table, made of what was lowered.
 SHARES = {"expand": 130, "allocate": 30, "synchronise": 340, "validate": 80, "lower": 250, "table": 170}
+MAX_DECISIONS = 1000  # runs until the control of an explicit program is that of its run; each settles one register load at least
 AUTO_FROM = 200_000  # rows plus packets from which loading the compiled engine (about 0.3 s) pays
 
 
@@ -51,22 +55,50 @@ class Compiled:
     addresses: Mapping[str, int]
     semaphores: Mapping[int, str]
     explicit: bool
+    loads: Mapping[int, int] = attrs.field(factory=dict)  # step that loads a register -> the value that control was decided with
 
 
-def compile_program(program: Program, chip: Chip, progress: Tell | None = None) -> tuple[Compiled, Reader]:
+@attrs.frozen(kw_only=True)
+class Control:
+    """What decides the control of a program with registers: values, and when to give up."""
+
+    inputs: Mapping[str, np.ndarray] | None = None  # None: there are no values
+    observed: Mapping[Engine, Sequence[int]] = attrs.field(factory=dict)  # what the register loads of each engine found in a run
+    max_iterations: int = MAX_ITERATIONS
+
+
+def compile_program(
+    program: Program, chip: Chip, progress: Tell | None = None, control: Control | None = None
+) -> tuple[Compiled, Reader]:  # fmt: skip
     """Expand, allocate, synchronise and validate; the reader knows which numbers of the chip this used.
 
-    `progress` is told thousandths of compiling: the stages by the share of time that each takes of a large program.
+    Of a program with registers the steps are those that it executes, in order: loops are run. `progress` is told
+    thousandths of compiling: the stages by the share of time that each takes of a large program.
     """
     reader = chip.reader()
     expanded = expand(program, reader, _stage("expand", progress))
-    addresses = allocate(expanded.steps, expanded.tensors, reader)
+    addresses = allocate(expanded.steps, expanded.tensors, reader, expanded.loops)
     steps, names = expanded.steps, dict(program.semaphores)
+    loads: Mapping[int, int] = {}
+    if expanded.code:
+        steps, loads = _run_control(expanded, addresses, reader, control or Control())
     if not expanded.explicit:
         synchronised = synchronise(steps, expanded.tensors, addresses, _stage("synchronise", progress))
         steps, names = synchronised.steps, synchronised.names
     validate(steps, expanded.tensors, addresses, reader, _stage("validate", progress))
-    return Compiled(program.name, chip, steps, expanded.tensors, addresses, names, expanded.explicit), reader
+    return Compiled(program.name, chip, steps, expanded.tensors, addresses, names, expanded.explicit, loads), reader
+
+
+def _run_control(
+    expanded: Expanded, addresses: Mapping[str, int], reader: Reader, control: Control
+) -> tuple[tuple[Step, ...], Mapping[int, int]]:  # fmt: skip
+    """The steps that a program with registers executes, and the register loads that decided so."""
+    validate(expanded.steps, expanded.tensors, addresses, reader)
+    check_room(expanded.steps, expanded.loops, reader)
+    inputs = control.inputs
+    memories = None if inputs is None else lambda: Memories(expanded.tensors, addresses, reader, inputs)
+    ran = executed(expanded.code, expanded.tensors, control.max_iterations, memories, control.observed)
+    return ran.steps, ran.loads
 
 
 def _stage(name: str, progress: Tell | None) -> Tell | None:
@@ -88,15 +120,17 @@ def simulate(
     phase_range: bool = False,
     races: str = "error",
     probes: Sequence[Probe] = (),
+    max_iterations: int = MAX_ITERATIONS,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Run a program on a chip: values and time.
 
     `inputs` gives an array for every input tensor; without inputs and `values`, only time is computed. `what_if`
     overrides chip numbers by dotted name, `without` switches mechanisms off by name. `phase_range` also runs 16 phases
-    of the clock gate. `races` is "error", "report" (kept in the result) or "ignore". `progress` is called now and then
-    with work done and work in all: of compiling, in thousandths; of the engine; of each probe that sees a compiled run; and
-    of the 16 phases. A total that changes, or work done that falls, begins the next of them.
+    of the clock gate. `races` is "error", "report" (kept in the result) or "ignore". `max_iterations` is how often the
+    bodies of all loops together may run. `progress` is called now and then with work done and work in all: of compiling,
+    in thousandths; of the engine; of each probe that sees a compiled run; and of the 16 phases. A total that changes, or
+    work done that falls, begins the next of them.
 
     `engine` is "simpy", "compiled" (needs Numba) or "auto": compiled for large programs where Numba is installed. Results
     are the same. Probes see a compiled run after it has ended, in the order in which they would see one of SimPy.
@@ -112,19 +146,12 @@ def simulate(
     data = chips.load(chip).what_if(overrides_without(without or ())).what_if(what_if or {})
     if inputs is not None and not isinstance(inputs, Mapping):
         raise ProgramError("simulate", f"inputs of type {type(inputs).__name__}", "a mapping of names to arrays")
+    if isinstance(max_iterations, bool) or not isinstance(max_iterations, int) or max_iterations < 1:
+        raise ProgramError("simulate", f"max_iterations={max_iterations!r}", "a whole number of at least 1")
     given = dict(inputs or {})
-    with without_collection():
-        compiled, used = compile_program(program, data, progress)
-        wanted = _check_inputs(compiled.tensors, given, values)
-        table, lowered = lower(compiled.steps, data, Options(phase), compiled.semaphores, _stage("lower", progress))
-        if progress is not None:
-            progress(sum(SHARES.values()), sum(SHARES.values()))
-    used.used.update(lowered.used)
-    memories = Memories(compiled.tensors, compiled.addresses, used, given) if wanted else None
-    watching = list(probes)
-    if memories is not None:
-        watching.append(Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine")))
-    timeline = run(table, compiled.steps, watching, progress, engine)
+    wanted = _check_inputs(program.tensors, given, values)
+    control = Control(inputs=given if wanted else None, max_iterations=max_iterations)
+    compiled, used, table, timeline, memories = _decided(program, data, control, Options(phase), probes, progress, engine)
     found: list[str] = []
     observed: list[str] = []
     if compiled.explicit and races != "ignore":
@@ -141,6 +168,59 @@ def simulate(
         races=tuple(found), observed_semaphores=tuple(observed), phase_range_ns=spread, without=tuple(without or ()),
         gate_phase_ns=float(gate_phase_ns),
     )  # fmt: skip
+
+
+def _decided(
+    program: Program, chip: Chip, control: Control, options: Options, probes: Sequence[Probe],
+    progress: Tell | None, engine: str,
+) -> tuple[Compiled, Reader, Table, Timeline, Memories | None]:  # fmt: skip
+    """Compile and run a program, again if an explicit one loads registers with other values in time than control was decided with."""
+    for _ in range(MAX_DECISIONS):
+        with without_collection():
+            compiled, used = compile_program(program, chip, progress, control)
+            table, lowered = lower(compiled.steps, chip, options, compiled.semaphores, _stage("lower", progress))
+            if progress is not None:
+                progress(sum(SHARES.values()), sum(SHARES.values()))
+        used.used.update(lowered.used)
+        if control.inputs is None:
+            return compiled, used, table, run(table, compiled.steps, probes, progress, engine), None
+        memories = Memories(compiled.tensors, compiled.addresses, used, control.inputs)
+        values = Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine"))
+        at_once = not compiled.loads or not compiled.explicit  # else probes see only the run that counts
+        try:
+            timeline = run(table, compiled.steps, [*probes, values] if at_once else [values], progress, engine)
+        except Deadlock:  # with other decisions the program may go on
+            if (seen := _seen(compiled, _stuck(compiled, table, used, control.inputs))) is None:
+                raise
+        else:
+            if (seen := _seen(compiled, values.loads)) is None:
+                for probe in () if at_once else probes:
+                    replay(table, timeline, probe, progress)
+                return compiled, used, table, timeline, memories
+        control = attrs.evolve(control, observed=seen)
+    raise Unsupported(program.name, f"control that is still another after {MAX_DECISIONS} runs", "loads whose order is certain")
+
+
+def _seen(compiled: Compiled, loads: Mapping[int, int]) -> dict[Engine, list[int]] | None:
+    """What the register loads of each engine found in a run, in the order of its queue; None if control was decided so."""
+    seen = {k: loads[k] for k in compiled.loads if k in loads}
+    if all(compiled.loads[k] == value for k, value in seen.items()):
+        return None
+    if not compiled.explicit:
+        raise InternalError("simulate", "an automatic program loads other values in time than in program order", "the same")
+    out: dict[Engine, list[int]] = {}
+    for k, value in seen.items():
+        out.setdefault(compiled.steps[k].engine, []).append(value)
+    return out
+
+
+def _stuck(compiled: Compiled, table: Table, used: Reader, inputs: Mapping[str, np.ndarray]) -> Mapping[int, int]:
+    """The register loads of a run that deadlocks."""
+    memories = Memories(compiled.tensors, compiled.addresses, used, inputs)
+    values = Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine"))
+    with suppress(Deadlock):
+        core.run(table, [values])
+    return values.loads
 
 
 def run(

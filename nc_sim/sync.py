@@ -18,6 +18,7 @@ from .isa import Engine, Step, Update, UpdateOp, Wait
 from .isa.control import EventSemaphore, Nop
 from .isa.dma import DmaDirect2d
 from .isa.errors import ProgramError
+from .isa.registers import RegisterLoad, RegisterStore
 from .isa.tensor import LoadWeights, Matmul
 from .lower import queue_name
 from .program import Tensor
@@ -31,6 +32,7 @@ PER_DMA = 16  # what one DMA adds
 WAITS_PER_EVENT_SEMAPHORE = 2
 ARRAY = (LoadWeights, Matmul)
 EVENT_SEMAPHORE = EventSemaphore()  # one object for all: they differ in their waits, which are the step's
+REGISTERS = "registers"  # in place of a way of making descriptors: the source of a sequencer's loads and stores
 
 
 @attrs.frozen
@@ -88,6 +90,7 @@ class _Sync:
         self.outputs = {t.name for t in tensors.values() if t.kind == "output"}
         self.queues: list[str] = []  # DMA queues in the order in which they first issue
         self.sources: dict[tuple[Engine, str], int] = {}
+        self.sequencers: set[int] = set()  # sources that are sequencers: loads and stores of registers
         self.made: dict[tuple[int, int], Update] = {}  # updates by semaphore and value: there are few
         self.units: list[_Unit] = []
         self.done: list[list[int]] = [[] for _ in Engine]  # by source: its units in order of completion
@@ -111,10 +114,14 @@ class _Sync:
                         if before.position > needed.get(before.source, 0):
                             needed[before.source] = before.position
         position = len(self.done[source]) + 1
-        if source >= ENGINES and position > PER_QUEUE:
+        if source >= ENGINES and position > PER_QUEUE and source not in self.sequencers:
             needed[source] = max(needed.get(source, 0), position - PER_QUEUE)
         waits = self.reduce(queue, needed) if needed else []
         self.units.append(_Unit(source, position, list(self.known[queue])))
+        if source in self.sequencers:  # it is done when its queue goes on
+            known = self.known[queue]
+            known.extend([0] * (len(self.done) - len(known)))
+            known[source] = position
         signalling = [k for k, step in enumerate(group) if step.instruction.signals()]
         if not signalling and source == Engine.TENSOR and any(step.instruction.views for step in group):
             raise ProgramError(
@@ -137,15 +144,20 @@ class _Sync:
 
     def source(self, step: Step) -> int:
         """Who counts a step's completion."""
-        if not isinstance(step.instruction, DmaDirect2d):
+        if isinstance(step.instruction, DmaDirect2d):
+            key = (step.engine, step.instruction.generation)
+        elif isinstance(step.instruction, RegisterLoad | RegisterStore):
+            key = (step.engine, REGISTERS)
+        else:
             return int(step.engine)
-        key = (step.engine, step.instruction.generation)
         if (source := self.sources.get(key)) is None:
-            name = queue_name(*key)
+            name = queue_name(*key) if key[1] != REGISTERS else f"{step.engine.label} {REGISTERS}"
             if name not in self.queues:
                 self.queues.append(name)
                 self.done.append([])
             source = self.sources[key] = ENGINES + self.queues.index(name)
+            if key[1] == REGISTERS:
+                self.sequencers.add(source)
         return source
 
     def reduce(self, queue: Engine, needed: Mapping[int, int]) -> list[Wait]:
@@ -183,11 +195,15 @@ class _Sync:
     def wait(self, source: int, position: int) -> Wait:
         if source < ENGINES:
             return Wait(ENGINE_SEMAPHORE[source], position)
+        if source in self.sequencers:
+            return Wait(self.dma_semaphore(source, 1), position)
         return Wait(self.dma_semaphore(source, position), PER_DMA * ((position - 1) // PER_QUEUE + 1))
 
     def update(self, source: int, position: int) -> Update:
         if source < ENGINES:
             what = (ENGINE_SEMAPHORE.get(source, 0), 1)
+        elif source in self.sequencers:
+            what = (self.dma_semaphore(source, 1), 1)
         else:
             what = (self.dma_semaphore(source, position), PER_DMA)
         if (update := self.made.get(what)) is None:
@@ -201,7 +217,7 @@ class _Sync:
         """As real traces print them."""
         out = {s: f"S[{s}] ({Engine(e).label})" for e, s in ENGINE_SEMAPHORE.items()}
         for k, name in enumerate(self.queues):
-            for j in range(PER_QUEUE):
+            for j in range(1 if ENGINES + k in self.sequencers else PER_QUEUE):
                 s = FIRST_DMA_SEMAPHORE + PER_QUEUE * k + j
                 out[s] = f"S[{s}] ({name})"
         return out

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from nc_sim.isa import Engine, Step, UpdateOp, When
-from nc_sim.isa.control import Nop
+from nc_sim.isa.control import Control
 from nc_sim.isa.dma import DmaDirect2d
 from nc_sim.isa.tensor import LoadWeights
 from nc_sim.lower import queue_name
@@ -60,13 +60,17 @@ class PlainOrder:
         dma = step.instruction
         if isinstance(dma, DmaDirect2d):
             done = self.chain("ring", queue_name(step.engine, dma.generation))
-        elif isinstance(dma, Nop):
+        elif isinstance(dma, Control):
             done = self.chain("control", step.engine)
         elif isinstance(dma, LoadWeights):
             done = self.chain("weights", step.engine)  # ends before the product it runs behind
         else:
             done = self.chain("engine", step.engine)
-        began = self.chain("began", step.engine) if not isinstance(dma, DmaDirect2d | Nop) else done
+        began = done
+        if isinstance(dma, Control):
+            began = self.chain("control began", step.engine) if dma.views else done  # ahead of what the engine still has to do
+        elif not isinstance(dma, DmaDirect2d):
+            began = self.chain("began", step.engine)
         self.counts[done] += 1
         self.done_at.append((done, self.counts[done]))
         if began != done:

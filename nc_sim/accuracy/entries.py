@@ -1,8 +1,8 @@
 """The data: one published measurement an entry, with its source and the small program that measures the same quantity.
 
 A file holds `chip`, a table `sources` and a list `entry`. What is measured is one call of a program: `call`, `engine`
-and `args`, where an argument such as "SBUF float32 128x512" is a tensor of its own. nc_sim/accuracy/measure.py says how
-each kind is taken from the simulated timeline.
+and `args`, where an argument such as "SBUF float32 128x512" is a tensor of its own, "REGISTER" a register.
+nc_sim/accuracy/measure.py says how each kind is taken from the simulated timeline.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from ..simulate import simulate
 from .entries import Entry
 
 TENSOR = re.compile(r"(SBUF|PSUM|HBM) (\w+) (\d+(?:x\d+)*)")
+REGISTER = "REGISTER"  # an argument: a register
 SAME = "=dst"  # an argument of `then`: what the measured call writes
 WARM = 20  # bf16 products of 512 columns: more than two windows of the clock gate
 ROWS = (2, 4)  # per partition, of the two transfers that a packet is taken from
@@ -65,9 +66,10 @@ def _run(entry: Entry, chip: Chip, count: int, **overrides: str) -> tuple[Result
     p = Program("measured")
     if entry.gate == "full":
         _warm(p)
-    shared: dict[str, View] = {}
+    shared: dict[str, Any] = {}
     written = _written(entry.call)
     args = {**entry.args, **overrides}
+    shared.update({key: p.register_alloc() for key, text in args.items() if text == REGISTER})
     for key, text in args.items():  # operands that are read are the same for all calls, and filled before the first
         if _is_tensor(text) and key not in written:
             shared[key] = _tensor(p, text, read=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from hypothesis import strategies as st
 
 from ..isa import View
+from ..isa.registers import Register
 from ..program import Program
 from .drawn import DrawnProgram, number_lines
 
@@ -24,6 +26,7 @@ class _Builder:
         self.ready: list[View] = []
         self.hbm: list[View] = []
         self.outputs = 0
+        self.depth = 0  # of open loops
         self.input()
 
     def input(self) -> None:
@@ -47,6 +50,7 @@ class _Builder:
             self.spill,
             self.pattern,
             self.product,
+            self.loop,
         ]
 
     def fresh(self, dtype: str = "float32", psum: bool = False) -> View:
@@ -179,6 +183,44 @@ class _Builder:
             )
         self.wrote(dst)
 
+    def loop(self) -> None:
+        """A loop of 0 to 3 rounds, whose bound is a number, a register or loaded from a constant; what it writes anew is forgotten."""
+        if self.depth == 2:
+            self.copy()
+            return
+        p, rounds = self.p, self.draw(st.integers(0, 3))
+        kind = self.draw(st.sampled_from(["number", "register", "loaded", "while"]))
+        bound: int | Register = rounds
+        if kind != "number":
+            bound = p.register_alloc(None if kind == "loaded" else rounds)
+        if kind == "loaded":
+            p.register_load(bound, p.constant(np.array([rounds]), "int32"))
+        ready, hbm = list(self.ready), list(self.hbm)
+        self.depth += 1
+        if kind == "while":
+            assert isinstance(bound, Register)
+            with p.repeat_while(bound):
+                self.body()
+                p.register_alu(bound, bound, "subtract", 1)
+        else:
+            start = self.draw(st.integers(-2, 2))
+            if isinstance(bound, int):
+                bound += start
+            else:
+                p.register_alu(bound, bound, "add", start)
+            for _ in p.dynamic_range(start, bound):
+                self.body()
+        self.depth -= 1
+        self.ready, self.hbm = ready, hbm
+
+    def body(self) -> None:
+        """One to three calls, none of which stores to an output: a loop may have no round."""
+        kinds = [k for k in self.kinds() if k != self.store]
+        for _ in range(self.draw(st.integers(1, 3))):
+            self.draw(st.sampled_from(kinds))()
+        if self.draw(st.booleans()):
+            self.p.register_store(self.p.sbuf((1, 1), "int32"), self.p.register_alloc(7))
+
 
 @st.composite
 def _maybe_another_input(draw: st.DrawFn, builder: _Builder) -> None:
@@ -200,7 +242,8 @@ def programs(draw: st.DrawFn, most: int = 12) -> Program:
     """Automatic programs that run without an error, with values and for time only.
 
     One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions, products, transposes,
-    patterns, loads, stores and spills by every kind of DMA, whole tensors or slices), and a store to an output ends it.
+    patterns, loads, stores and spills by every kind of DMA, whole tensors or slices, loops of up to 3 rounds in each other),
+    and a store to an output ends it.
     All tensors of a program have one shape: 1 to 128 partitions, 1 to 128 elements. Reads are of what was written, and
     tensors are overwritten while others still read them, so every kind of conflict occurs. `inputs` makes its arrays;
     what is computed of them is finite or not, as the calls happen to be. Shrinks to a load and a store of one element.

@@ -8,6 +8,7 @@ import attrs
 
 from ..chip import Reader
 from ..isa import COMPUTE, Engine, Memory, Step
+from ..isa.control import Control
 from ..isa.dma import DmaDirect2d
 from ..isa.tensor import Matmul
 from ..result import Result, body_ticks
@@ -96,7 +97,12 @@ def stream_ticks_of(step: Step, result: Result) -> int:
     chip, reader, instruction = result.chip, result.chip.reader(), step.instruction
     if isinstance(instruction, Matmul):
         return int(tensor.stream(instruction.work(), reader)[1] // tensor.throttle_scale(reader))
-    if step.engine is Engine.TENSOR or not instruction.views or instruction.work().kind in elementwise.UNSTREAMED:
+    if (
+        step.engine is Engine.TENSOR
+        or isinstance(instruction, Control)
+        or not instruction.views
+        or instruction.work().kind in elementwise.UNSTREAMED
+    ):
         return 0
     return int(chip.ticks(elementwise.stream_ns(instruction.work(), step.engine, reader)))
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from ..isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
 from ..isa.errors import ProgramError, Unspecified
 from ..isa.fields import KEEP, QUADRANT, Axes, Choice, ElementType, Flag, Integer, Mask, Maybe, Operand, Pattern, Real, Scalar
+from ..isa.registers import Register, RegisterOperand, RegisterOrNumber
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 NUMBERS = INT32 | st.floats(allow_nan=False)
@@ -89,6 +90,10 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, Mask):
         places = st.integers(0, QUADRANT - 1) | st.just(KEEP)
         return st.lists(places, min_size=QUADRANT, max_size=QUADRANT).map(tuple)
+    if isinstance(kind, RegisterOperand):
+        return NAMES.map(Register)
+    if isinstance(kind, RegisterOrNumber):
+        return st.integers(kind.number.low, kind.number.high) | NAMES.map(Register)
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what it takes")
 
 
@@ -129,7 +134,7 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
     if isinstance(kind, Operand):
         usual = [view_of(shape(p, f), memory) for memory in PLACES for shape in SHAPES]
         narrow = [view_of(shape(p, f)) for shape in NARROW]
-        return [*usual, *narrow, view_of((p, f), dtype="uint32"), view_of((p, 8), dtype="uint32")]
+        return [*usual, *narrow, view_of((p, f), dtype="uint32"), view_of((p, 8), dtype="uint32"), view_of((1, 1), dtype="int32")]
     if isinstance(kind, Scalar):
         return [1.0]
     if isinstance(kind, Choice):
@@ -148,6 +153,10 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
         return [(1,)]
     if isinstance(kind, Mask):
         return [(0,) * QUADRANT]
+    if isinstance(kind, RegisterOperand):
+        return [Register("r")]
+    if isinstance(kind, RegisterOrNumber):
+        return [1, Register("r")]
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what to try")
 
 

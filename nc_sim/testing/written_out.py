@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import attrs
 
 from .. import chip as chips
 from ..chip import Chip
-from ..isa import Update, View, Wait, fields_of
+from ..isa import Step, Update, View, Wait, fields_of
+from ..isa.registers import Register
 from ..program import NAME, Program, Semaphore
 from ..simulate import compile_program
 from .drawn import DrawnProgram
@@ -29,10 +31,14 @@ def explicit(program: Program, chip: str | Path | Chip = "trn2") -> Program:
         out.tensors[names[tensor.name]] = attrs.evolve(tensor, name=names[tensor.name])
     used = sorted({s for step in compiled.steps for s in (*(w.semaphore for w in step.waits), *(u.semaphore for u in step.updates))})
     own: dict[int, Semaphore] = {s: out.semaphore(_semaphore_name(compiled.semaphores.get(s, ""), s)) for s in used}
+    registers = _registers(compiled.steps, program)
+    for name in registers.values():
+        out.register_alloc(name=name)
+        out.steps[-1].line = ""
     for step in compiled.steps:
         instruction = step.instruction
         out.append(
-            type(instruction), (), {name: _renamed(getattr(instruction, name), names) for name in fields_of(type(instruction))},
+            type(instruction), (), {name: _renamed(getattr(instruction, name), names, registers) for name in fields_of(type(instruction))},
             step.engine, [Wait(own[w.semaphore].id, w.value) for w in step.waits],
             [Update(own[u.semaphore].id, u.op, u.value, u.when) for u in step.updates],
         )  # fmt: skip
@@ -40,7 +46,15 @@ def explicit(program: Program, chip: str | Path | Chip = "trn2") -> Program:
     return out
 
 
-def _renamed(value: Any, names: dict[str, str]) -> Any:
+def _registers(steps: Iterable[Step], program: Program) -> dict[str, str]:
+    """Names that a program may use for the registers of its machine instructions."""
+    used = {v.name: None for s in steps for n in fields_of(type(s.instruction)) if isinstance(v := getattr(s.instruction, n), Register)}
+    return {name: _free(name.lstrip("$"), set(program.registers)) if name.startswith("$") else name for name in used}
+
+
+def _renamed(value: Any, names: dict[str, str], registers: dict[str, str]) -> Any:
+    if isinstance(value, Register):
+        return Register(registers[value.name])
     return attrs.evolve(value, tensor=names[value.tensor]) if isinstance(value, View) else value
 
 

@@ -30,6 +30,7 @@ KINDS = (
     ("V", "elementwise", ("TENSOR_TENSOR", "TENSOR_SCALAR", "SCALAR_TENSOR_TENSOR", "RECIPROCAL", "MEMSET")),
     ("D", "DMA trigger", ("DMA_DIRECT2D",)),
     ("S", "semaphore, NOP", ("EVENT_SEMAPHORE", "NOP")),
+    ("B", "registers, branch", ("MOVE", "ALU_OP", "TENSOR_LOAD", "TENSOR_STORE", "COMPARE_BRANCH")),
 )
 OTHER = ("O", "other")
 MOVES = {"I": "DMA in from HBM", "E": "DMA out to HBM", "X": "DMA inside one memory"}

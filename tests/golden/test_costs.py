@@ -118,6 +118,16 @@ def cases() -> list[tuple[str, Program]]:
         p.dma_copy(dst=y, src=t, **way)
         p.dma_copy(dst=y[:, :32], src=t[:, :32], **way)
         add(f"dma_copy {' '.join(way.values())}", p)
+    p = Program("case")
+    constant, kept, r = p.constant(np.array([1]), "int32"), p.hbm((1,), "int32"), p.register_alloc()
+    for e in Engine:
+        name = e.name.lower()
+        p.register_move(r, 1, engine=name)
+        p.register_alu(r, r, "add", 1, engine=name)
+        p.register_load(r, constant, engine=name)
+        p.register_store(kept, r, engine=name)
+        p.compare_branch(r, "less", 1, engine=name)
+    add("registers", p)
     return out
 
 

@@ -93,6 +93,14 @@ def everything() -> Program:
     p.nop(engine="tensor")
     p.activation(dst=u, op="copy", data=t, bias=one)
     p.tensor_copy(dst=t, src=h)
+    kept, count, other = p.hbm((1,), "int32"), p.register_alloc(), p.register_alloc(1)
+    for e in ("tensor", "vector", "scalar", "gpsimd", "sync"):
+        p.register_move(count, 1, engine=e)
+        p.register_alu(count, count, "add", 1, engine=e)
+        p.register_store(kept, count, engine=e)
+        p.register_load(count, kept, engine=e)
+        p.compare_branch(count, "less", 1, engine=e)
+    p.register_alu(count, count, "add", other)
     return p
 
 
@@ -158,6 +166,7 @@ def other(key: str) -> Any:
         "tensor.activity_throttle": 1.69,
     }
     special |= {f"sequencer.{e}.queue_depth": 1 for e in ("tensor", "vector", "scalar", "gpsimd")}
+    special |= {"sequencer.registers": 1}
     special |= {"memory.sbuf_partition_bytes": 212000, "memory.psum_partition_bytes": 4096, "memory.sbuf_reserved_low_bytes": 16388}
     special |= {
         "memory.sbuf_max_elements": 100,
