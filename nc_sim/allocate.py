@@ -13,7 +13,7 @@ import attrs
 
 from .chip import Reader
 from .isa import Memory, Step
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma
 from .isa.errors import ProgramError
 from .program import Tensor
 
@@ -46,7 +46,7 @@ def lives(steps: Sequence[Step]) -> dict[str, Life]:
 def allocate(steps: Sequence[Step], tensors: Mapping[str, Tensor], chip: Reader) -> dict[str, int]:
     """The address of every tensor, by name; ProgramError if they do not fit or given ones collide."""
     live = lives(steps)
-    by_dma = {s.instruction.dst.tensor for s in steps if isinstance(s.instruction, DmaDirect2d)}
+    by_dma = {s.instruction.dst.tensor for s in steps if isinstance(s.instruction, Dma)}
     out = _hbm(tensors.values(), chip)
     for memory in (Memory.SBUF, Memory.PSUM):
         mine = [t for t in tensors.values() if t.memory is memory]

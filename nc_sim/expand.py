@@ -12,7 +12,7 @@ import numpy as np
 from .access import covers
 from .chip import Reader
 from .isa import Engine, Instruction, Memory, Step, View
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma, DmaDirect2d
 from .isa.dtypes import DType, storage
 from .isa.errors import NcSimError
 from .isa.scalar import TableLoad
@@ -137,7 +137,7 @@ def _load_tables(steps: list[Step], chip: Reader) -> list[Step]:
 
 
 def _function(step: Step) -> str | None:
-    if step.engine is not Engine.SCALAR or isinstance(step.instruction, DmaDirect2d):
+    if step.engine is not Engine.SCALAR or isinstance(step.instruction, Dma):
         return None
     return step.instruction.table() or ("copy" if step.instruction.mnemonic in ("tensor_copy", "tensor_scalar") else None)
 

@@ -20,7 +20,7 @@ from .access import History, unwritten
 from .explain import place
 from .isa import Engine, Step, UpdateOp, When
 from .isa.control import Nop
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma
 from .isa.errors import Race
 from .isa.tensor import LoadWeights
 from .lower import queue_name
@@ -121,7 +121,7 @@ class _Order:
         self.counts[self.issue_chain[k]] += 1
         self.queue_position[k] = self.counts[self.issue_chain[k]]
         dma = step.instruction
-        if isinstance(dma, DmaDirect2d):
+        if isinstance(dma, Dma):
             done = self.chain("ring", queue_name(step.engine, dma.generation))
         elif isinstance(dma, Nop):
             done = self.chain("control", step.engine)
@@ -129,7 +129,7 @@ class _Order:
             done = self.chain("weights", step.engine)  # ends before the product it runs behind
         else:
             done = self.chain("engine", step.engine)
-        began = self.chain("began", step.engine) if not isinstance(dma, DmaDirect2d | Nop) else done
+        began = self.chain("began", step.engine) if not isinstance(dma, Dma | Nop) else done
         self.counts[done] += 1
         self.done_at.append((done, self.counts[done]))
         if began != done:
@@ -141,7 +141,7 @@ class _Order:
                 self.observed.add(u.semaphore)
             sources = self.by_semaphore.setdefault(u.semaphore, {})
             if chain not in sources:
-                sources[chain] = _Source(chain, step.engine, SHARES if isinstance(dma, DmaDirect2d) else 1)
+                sources[chain] = _Source(chain, step.engine, SHARES if isinstance(dma, Dma) else 1)
             sources[chain].add(k, position, u.value)
 
     def settle(self) -> None:
@@ -269,7 +269,7 @@ class _Order:
     def hint(self, first: int) -> str:
         """What is often behind a race with a DMA that does raise a semaphore."""
         step = self.steps[first]
-        if not isinstance(step.instruction, DmaDirect2d) or not any(self.shared(u.semaphore) for u in step.updates):
+        if not isinstance(step.instruction, Dma) or not any(self.shared(u.semaphore) for u in step.updates):
             return ""
         return "; a count over several DMAs in flight orders none of them, since each adds in 16 parts: give each its own semaphore"
 

@@ -15,7 +15,7 @@ import attrs
 from .access import History, unwritten
 from .isa import Engine, Step, Update, UpdateOp, Wait
 from .isa.control import EventSemaphore, Nop
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma
 from .isa.errors import ProgramError
 from .isa.tensor import LoadWeights, Matmul
 from .lower import queue_name
@@ -122,7 +122,7 @@ class _Sync:
 
     def source(self, step: Step) -> int:
         """Who counts a step's completion."""
-        if not isinstance(step.instruction, DmaDirect2d):
+        if not isinstance(step.instruction, Dma):
             return int(step.engine)
         key = (step.engine, step.instruction.generation)
         if (source := self.sources.get(key)) is None:

@@ -23,7 +23,7 @@ from ..chip import Chip
 from ..files import unnamed
 from ..forms import STEPS_AT_ONCE, name_of, program_from_msgpack, program_parts
 from ..isa import Engine, Instruction, Step
-from ..isa.dma import DmaDirect2d
+from ..isa.dma import Dma
 from ..isa.errors import InternalError, ProgramError
 from ..lower import queue_name
 from ..packing import StepPacker
@@ -266,7 +266,9 @@ def _instructions(result: Result, printer: Printer) -> Instructions:
 
 def _sizes(i: Instruction) -> tuple[int, ...]:
     """1 for a DMA, its rows, the bytes of one, bytes read and written; zeros for another instruction."""
-    return (1, i.dst.size // i.row_elements, i.row_bytes, i.src.nbytes, i.dst.nbytes) if isinstance(i, DmaDirect2d) else (0,) * 5
+    if not isinstance(i, Dma):
+        return (0,) * 5
+    return 1, i.dst.size // i.row_elements, i.row_bytes, sum(v.nbytes for v in i.sources), i.dst.nbytes
 
 
 def _transfers(result: Result) -> tuple[Transfers, Shares]:
@@ -278,7 +280,7 @@ def _transfers(result: Result) -> tuple[Transfers, Shares]:
     sizes = alike.pick(map(_sizes, alike.kinds), 5)
     if not np.array_equal(triggers, np.flatnonzero(sizes[0])):
         raise InternalError("trace", "a transfer without a DMA, or the reverse", "transfers for every DMA")
-    dmas = [cast(DmaDirect2d, steps[k].instruction) for k in triggers.tolist()]
+    dmas = [cast(Dma, steps[k].instruction) for k in triggers.tolist()]
     _, rows, size, read, written = sizes[:, triggers]
     packets, server, per_ns = table.packets[order], table.server[order], table.ticks_per_ns
     first = np.searchsorted(of, np.arange(len(dmas)))
@@ -290,7 +292,8 @@ def _transfers(result: Result) -> tuple[Transfers, Shares]:
     carried = np.where(server < 0, (rows * size)[of], packet_bytes(before - before[first][of], packets, pieces[of], size[of]))
     transfers = Transfers(
         _texts(queue_name(steps[k].engine, d.generation) for k, d in zip(triggers.tolist(), dmas, strict=True)),
-        _texts(place(d.src) for d in dmas), _texts(place(d.dst) for d in dmas), _times(start, per_ns), _times(end, per_ns),
+        _texts("+".join(map(place, d.sources)) for d in dmas), _texts(place(d.dst) for d in dmas),
+        _times(start, per_ns), _times(end, per_ns),
         triggers, rows * size, rows, size, read, written,
     )  # fmt: skip
     ready, begin, finish = (_times(c[row], per_ns) for c in (timeline.ready, timeline.start, timeline.finish))

@@ -20,7 +20,7 @@ LAYERS = [  # a module may import only from layers above its own
     {"mechanisms", "timing", "access", "alike", "explain", "memory"},
     {"expand", "allocate"},
     {"lower", "validate", "packing"},
-    {"core", "fast", "sync"},
+    {"core", "fast", "sync", "moving"},
     {"numerics", "race", "forms"},
     {"result"},
     {"simulate"},
