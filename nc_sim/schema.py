@@ -187,11 +187,14 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "dma.software.interval_ns", "number", "GpSimd time per software-generated DMA"
     yield "dma.software.latency_ns", "number", "from dispatch to the visible trigger"
     yield "dma.software.shown_ns", "number", "duration a profile shows for the visible trigger"
-    for way, what in (("dynamic", "whose address is a run-time number"), ("indirect", "with an index for each row")):
-        yield f"dma.software.{way}_interval_ns", "number", f"GpSimd time per software-generated DMA {what}"
-        yield f"dma.software.{way}_latency_ns", "number", "from dispatch to the visible trigger of one"
+    yield (
+        "dma.software.dynamic_ns",
+        "number",
+        "added to interval and latency of a software-generated DMA whose address is a run-time number",
+    )
+    yield "dma.software.indirect_ns", "number", "the same of one with an index for each row"
     yield "dma.software.indirect_rows", "count", "descriptors with indices beyond this number take longer"
-    yield "dma.software.indirect_row_ns", "number", "added for each of these"
+    yield "dma.software.indirect_row_ns", "number", "added to both for each of these"
     yield "dma.hardware.dynamic_ns", "number", "added to a hardware trigger whose address is a run-time number"
     yield "dma.transpose.hbm_ratio", "share", "rate of a transpose from HBM over that of copying 4 KiB rows"
     yield "dma.transpose.sbuf_ratio", "share", "the same from SBUF"

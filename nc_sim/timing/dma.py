@@ -57,13 +57,13 @@ def trigger(dma: Dma, engine: Engine, rows: int, chip: Reader) -> Cost:
 def software(dma: Dma, rows: int, chip: Reader) -> tuple[int, int, int]:
     """GpSimd's ticks for the descriptors of one DMA, the ticks to its visible trigger, and how long that shows."""
     interval, latency = chip("dma.software.interval_ns"), chip("dma.software.latency_ns")
-    if (addressing := dma.addressing) != "static":
-        interval, latency = chip(f"dma.software.{addressing}_interval_ns"), chip(f"dma.software.{addressing}_latency_ns")
+    addressing, added = dma.addressing, Fraction(0)
+    if addressing != "static":
+        added += chip(f"dma.software.{addressing}_ns")
     if addressing == "indirect" and rows > chip("dma.software.indirect_rows"):
-        further = (rows - chip("dma.software.indirect_rows")) * chip("dma.software.indirect_row_ns")
-        interval, latency = interval + further, latency + further
+        added += (rows - chip("dma.software.indirect_rows")) * chip("dma.software.indirect_row_ns")
     ticks = chip.chip.ticks
-    return ticks(interval), ticks(latency), ticks(chip("dma.software.shown_ns"))
+    return ticks(interval + added), ticks(latency + added), ticks(chip("dma.software.shown_ns"))
 
 
 def transposed_rows(dma: Dma, chip: Reader) -> list[int]:

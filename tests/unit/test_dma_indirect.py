@@ -326,4 +326,4 @@ def test_more_than_128_indices_take_gpsimd_longer() -> None:
 
 def test_what_a_gather_rests_on_is_named() -> None:
     r = simulate(gather(4, 10, 16), values=False)
-    assert {"dma.software.indirect_latency_ns", "dma.software.indirect_rows"} <= set(r.assumed)
+    assert {"dma.software.indirect_ns", "dma.software.indirect_rows"} <= set(r.assumed)
