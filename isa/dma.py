@@ -278,6 +278,12 @@ class DmaCopy(Instruction):
         self.require(self.oob_mode == "error", "oob_mode=skip with dst_rmw_op", "oob_mode=error")
         self.require(self.unique_indices, "unique_indices=False", "True: indices that repeat are not supported")
         self.require(self.dge_mode != "hwdge", "dge_mode=hwdge with dst_rmw_op", "static or software descriptors")
+        if not self._indirect():
+            required = "addresses known when the program is built, or a vector_offset"
+            self.require(self.dst.dynamic is None and self.src.dynamic is None, "a scalar_offset with dst_rmw_op", required)
+            self.require(
+                self.dge_mode != "swdge", "dge_mode=swdge with dst_rmw_op", "unknown or none: only sums with indices are made by software"
+            )
 
     def default_engine(self, target: Target) -> Engine:
         if self.dst_rmw_op is not None:

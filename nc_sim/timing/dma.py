@@ -148,7 +148,7 @@ def transposed_row_ns(dma: Dma, size: int, chip: Reader) -> Fraction:
     whole = row_ns(MEASURED_ROW_BYTES, dma.load, chip) * wide / MEASURED_ROW_BYTES
     piece = math.gcd(src.run(), dma.row_elements)
     pieces = row_ns(piece * src.dtype.itemsize, dma.load, chip) * (dma.row_elements // piece) if piece < dma.row_elements else Fraction(0)
-    return max(whole, pieces) / ratio
+    return Fraction(max(whole, pieces) / ratio)
 
 
 def row_ns(size: int, load: bool, chip: Reader) -> Fraction:

@@ -118,6 +118,18 @@ def test_a_compute_engine_takes_a_pattern() -> None:
     assert (simulate(p, inputs={"x": X}).outputs["y"] == 2 * X.reshape(12, 4, 5).transpose(0, 2, 1).reshape(12, 20)).all()
 
 
+@pytest.mark.parametrize(("here", "there"), [((128, 64), (64, 128)), ((1, 127), (127, 1)), ((12, 20), (8, 30)), ((127, 3), (127, 3))])
+def test_a_copy_inside_sbuf_pairs_elements_in_order_whatever_the_shapes(here: tuple[int, int], there: tuple[int, int]) -> None:
+    """The total number of data elements in src must match that of dst (nki.isa.dma_copy)."""
+    values = np.arange(here[0] * here[1], dtype=np.float32).reshape(here)
+    p = Program("shapes")
+    x, y, a, b = p.input("x", here, "float32"), p.output("y", there, "float32"), p.sbuf(here, "float32"), p.sbuf(there, "float32")
+    p.dma_copy(dst=a, src=x)
+    p.dma_copy(dst=b, src=a)
+    p.dma_copy(dst=y, src=b)
+    assert (simulate(p, inputs={"x": values}).outputs["y"] == values.reshape(there)).all()
+
+
 # ---- dynamic offsets
 
 

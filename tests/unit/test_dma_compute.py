@@ -225,6 +225,7 @@ def test_indices_add_in_place_between_hbm_and_sbuf() -> None:
         ({"dst_rmw_op": "multiply"}, "dma_copy dst_rmw_op: 'multiply'"),
         ({"dst_rmw_op": "add", "unique_indices": False}, "unique_indices=False; True: indices that repeat are not supported"),
         ({"dst_rmw_op": "add", "dge_mode": "hwdge"}, "dge_mode=hwdge with dst_rmw_op; static or software descriptors"),
+        ({"dst_rmw_op": "add", "dge_mode": "swdge"}, "dge_mode=swdge with dst_rmw_op; unknown or none"),
     ],
 )
 def test_what_adding_to_dst_does_not_take_is_refused(how: dict, found: str) -> None:
@@ -233,6 +234,15 @@ def test_what_adding_to_dst_does_not_take_is_refused(how: dict, found: str) -> N
     with pytest.raises(ProgramError) as caught:
         p.dma_copy(dst=t, src=x, **how)
     assert found in str(caught.value)
+
+
+def test_adding_to_dst_takes_no_single_number_as_address() -> None:
+    p = Program("rules")
+    x, t, one = p.input("x", (9, 4), "float32"), p.sbuf((4, 4), "float32"), p.sbuf((1, 1), "int32")
+    with pytest.raises(
+        ProgramError, match="a scalar_offset with dst_rmw_op; addresses known when the program is built, or a vector_offset"
+    ):
+        p.dma_copy(dst=t, src=x.ap([[4, 4], [1, 4]], scalar_offset=one), dst_rmw_op="add")
 
 
 def test_adding_to_rows_that_indices_name_skips_none() -> None:
