@@ -92,8 +92,6 @@ class Memories:
 
     def rounded(self, view: View, values: np.ndarray) -> np.ndarray:
         """Values in the view's type, by way of float32 from another (nki.isa.dma_copy)."""
-        if storage(view.dtype, self.e4m3_max) != values.dtype:
-            values = values.astype(np.float32)
         return cast(values, view.dtype, e4m3_max=self.e4m3_max)
 
     def tensor(self, t: Tensor) -> np.ndarray:

@@ -165,6 +165,20 @@ def test_rows_found_by_an_index_are_descriptors_of_their_own() -> None:
     assert x.ap([[20, 4], [1, 20]], vector_offset=four).run() == 20
 
 
+def test_an_index_counts_strides_of_the_tensor_whatever_the_pattern_says() -> None:
+    """The stride of the pattern's first dimension "is currently ignored" (NKI access patterns, vector dynamic access)."""
+    values = np.arange(240, dtype=np.float32).reshape(12, 20)
+    p, x, one, four = moved()
+    y, z = p.output("y", (4, 6), "float32"), p.output("z", (6,), "float32")
+    p.dma_copy(dst=four, src=p.constant(np.array([[3], [0], [11], [3]]), "uint32"))
+    p.dma_copy(dst=one, src=p.constant(np.array([[7]]), "int32"))
+    p.dma_copy(dst=y, src=x.ap([[3, 4], [1, 6]], offset=2, vector_offset=four))
+    p.dma_copy(dst=z, src=x.ap([[2, 6]], scalar_offset=one, indirect_dim=1))
+    outputs = simulate(p, inputs={"x": values}).outputs
+    assert (outputs["y"] == values[[3, 0, 11, 3], 2:8]).all()
+    assert (outputs["z"] == values[0, 7:19:2]).all()
+
+
 def test_a_dynamic_view_prints_and_reads_back() -> None:
     _, x, one, four = moved()
     rows = x.ap([[20, 4], [1, 20]], vector_offset=four)
