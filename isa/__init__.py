@@ -1,6 +1,19 @@
 """What an instruction is: operands, meaning and work. Nothing here knows a chip or a time."""
 
-from . import control, dma, gpsimd, registers, scalar, search, selection, statistics, tensor, vector  # noqa: F401  (registers the instructions)
+from . import (  # noqa: F401  (registers the instructions)
+    control,
+    dma,
+    dma_compute,
+    dma_transpose,
+    gpsimd,
+    registers,
+    scalar,
+    search,
+    selection,
+    statistics,
+    tensor,
+    vector,
+)
 from .dtypes import DTYPES, DType, dtype
 from .instruction import (
     COMPUTE,

@@ -13,9 +13,9 @@ import numpy as np
 
 from .dtypes import DTYPES, DType
 from .dtypes import dtype as as_dtype
-from .errors import ProgramError
+from .errors import ProgramError, Unimplemented
 from .ops import ACT_FNS, ALU_OPS, act_fn, alu_op
-from .view import View, parse_view
+from .view import View, dynamic, parse_view
 
 WORD = 1 << 63
 WORD32 = 1 << 31
@@ -34,37 +34,83 @@ class Kind(Protocol):
 
 
 def _encode_view(v: View) -> list[Any]:
-    return [v.tensor, int(v.memory), v.dtype.name, v.partition, v.partitions, v.offset, list(v.strides), list(v.counts)]
+    static = [v.tensor, int(v.memory), v.dtype.name, v.partition, v.partitions, v.offset, list(v.strides), list(v.counts)]
+    if (d := v.dynamic) is None:
+        return static
+    return [*static, [_encode_view(d.index), d.vector, d.step, d.low, d.high]]
 
 
 def _decode_view(raw: Any) -> View:
-    if not isinstance(raw, list | tuple) or len(raw) != 8:
-        raise ProgramError("", f"view {raw!r}"[:200], "eight values")
-    tensor, memory, dtype, partition, partitions, offset, strides, counts = raw
+    if not isinstance(raw, list | tuple) or len(raw) not in (8, 9):
+        raise ProgramError("", f"view {raw!r}"[:200], "eight values, and a ninth for a dynamic offset")
+    tensor, memory, dtype, partition, partitions, offset, strides, counts = raw[:8]
     numbers = [memory, partition, partitions, offset, *strides, *counts]
     if not all(type(n) is int for n in numbers) or not isinstance(tensor, str) or not isinstance(dtype, str) or memory not in (0, 1, 2):
         raise ProgramError("", f"view {raw!r}"[:200], "names and whole numbers")
     # The text parser holds the one validation of views; untrusted bytes pass through it.
     place = "" if memory == 0 else f"@{partition}:{partition + partitions}"
     shape = f"[{','.join(map(str, strides))}][{','.join(map(str, counts))}]"
-    return parse_view(f"{('hbm', 'sbuf', 'psum')[memory]}:{tensor}+{offset:#x}:{dtype}{shape}{place}")
+    text = f"{('hbm', 'sbuf', 'psum')[memory]}:{tensor}+{offset:#x}:{dtype}{shape}{place}"
+    return parse_view(text if len(raw) == 8 else f"{text}{_decode_dynamic(raw[8])}")
+
+
+def _decode_dynamic(raw: Any) -> str:
+    """The text of a dynamic offset."""
+    if not isinstance(raw, list | tuple) or len(raw) != 5 or type(raw[1]) is not bool or not all(type(n) is int for n in raw[2:]):
+        raise ProgramError("", f"offset {raw!r}"[:200], "an index, a flag and three whole numbers")
+    if not isinstance(raw[0], list | tuple) or len(raw[0]) != 8:
+        raise ProgramError("", f"index {raw[0]!r}"[:200], "eight values")
+    return str(dynamic(_decode_view(raw[0]), *raw[1:]))
 
 
 @attrs.frozen
 class Operand:
-    """A tensor operand. `writes` marks destinations."""
+    """A tensor operand. `writes` marks destinations, `dynamic` those whose address may come from a tensor at run time."""
 
     writes: bool = False
+    dynamic: bool = False
 
     def check(self, value: Any) -> View:
         if not isinstance(value, View):
             raise ProgramError("", f"{value!r}", "a view of a tensor")
+        if value.dynamic is not None and not self.dynamic:
+            raise Unimplemented("", f"{value}", "an address known when the program is built: only DMA takes dynamic offsets so far")
         return value
 
     encode = staticmethod(_encode_view)
-    decode = staticmethod(_decode_view)
     text = staticmethod(str)
-    parse = staticmethod(parse_view)
+
+    def decode(self, raw: Any) -> View:
+        return self.check(_decode_view(raw))
+
+    def parse(self, text: str) -> View:
+        return self.check(parse_view(text))
+
+
+@attrs.frozen
+class Operands:
+    """One to `most` tensor operands that are read, of which any address may come from a tensor at run time."""
+
+    most: int
+
+    def check(self, value: Any) -> tuple[View, ...]:
+        if isinstance(value, View) or not isinstance(value, list | tuple):
+            raise ProgramError("", f"{value!r}"[:200], "a list of views")
+        if not 1 <= len(value) <= self.most:
+            raise ProgramError("", f"{len(value)} views", f"1 to {self.most}")
+        return tuple(ANYWHERE.check(v) for v in value)
+
+    def encode(self, value: tuple[View, ...]) -> list[Any]:
+        return [_encode_view(v) for v in value]
+
+    def decode(self, raw: Any) -> tuple[View, ...]:
+        return self.check([_decode_view(v) for v in raw] if isinstance(raw, list | tuple) else raw)
+
+    def text(self, value: tuple[View, ...]) -> str:
+        return "|".join(map(str, value))
+
+    def parse(self, text: str) -> tuple[View, ...]:
+        return self.check([parse_view(v) for v in text.split("|")])
 
 
 @attrs.frozen
@@ -77,7 +123,7 @@ class Scalar:
         if isinstance(value, View):
             if value.elements != 1:
                 raise ProgramError("", f"a view of shape {list(value.shape)}", "a number or a [P, 1] view")
-            return value
+            return READ.check(value)
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
             raise ProgramError("", f"{value!r}", "a number or a [P, 1] view")
         if isinstance(value, int | np.integer):
@@ -90,13 +136,13 @@ class Scalar:
         return _encode_view(value) if isinstance(value, View) else value
 
     def decode(self, raw: Any) -> Any:
-        return _decode_view(raw) if isinstance(raw, list | tuple) else self.check(raw)
+        return READ.decode(raw) if isinstance(raw, list | tuple) else self.check(raw)
 
     def text(self, value: Any) -> str:
         return str(value) if isinstance(value, View) else repr(value)
 
     def parse(self, text: str) -> Any:
-        return parse_view(text) if ":" in text else _number(text)
+        return READ.parse(text) if ":" in text else _number(text)
 
 
 @attrs.frozen
@@ -200,6 +246,27 @@ class Real:
 
     def parse(self, text: str) -> float:
         return self.check(_number(text))
+
+
+@attrs.frozen
+class Reals:
+    """Finite numbers, at least one."""
+
+    def check(self, value: Any) -> tuple[float, ...]:
+        if not isinstance(value, list | tuple) or not value:
+            raise ProgramError("", f"{value!r}"[:200], "a list of numbers")
+        return tuple(map(Real().check, value))
+
+    def encode(self, value: tuple[float, ...]) -> list[float]:
+        return list(value)
+
+    decode = check
+
+    def text(self, value: tuple[float, ...]) -> str:
+        return ",".join(map(repr, value))
+
+    def parse(self, text: str) -> tuple[float, ...]:
+        return self.check([_number(n) for n in text.split(",")])
 
 
 @attrs.frozen
@@ -342,6 +409,7 @@ def one_of(table: Mapping[str, Any] | tuple[str, ...]) -> Choice:
 ALU = Choice(tuple(ALU_OPS), lambda v: alu_op(v).name)
 ACT = Choice(tuple(ACT_FNS), lambda v: act_fn(v).name)
 READ, WRITE = Operand(), Operand(writes=True)
+ANYWHERE, WRITE_ANYWHERE = Operand(dynamic=True), Operand(writes=True, dynamic=True)
 
 
 def of(kind: Any, *, default: Any = attrs.NOTHING) -> Any:

@@ -97,19 +97,34 @@ class Instruction:
 
     @cached_property
     def views(self) -> tuple[tuple[str, View, bool], ...]:
-        """(field name, view, is written) of every tensor operand, in field order."""
-        values = ((name, getattr(self, name), writes) for name, writes in _OPERANDS[type(self)])
-        return tuple((name, value, writes) for name, value, writes in values if isinstance(value, View))
+        """(field name, view, is written) of every tensor operand, in field order.
+
+        Members of a list are `name[0]`, `name[1]` and so on. The index of a dynamic view is `name.index`, and is read.
+        """
+        out: list[tuple[str, View, bool]] = []
+        for name, writes in _OPERANDS[type(self)]:
+            value = getattr(self, name)
+            several = isinstance(value, tuple)
+            for k, view in enumerate(value if several else (value,)):
+                if isinstance(view, View):
+                    called = f"{name}[{k}]" if several else name
+                    out.append((called, view, writes))
+                    if view.dynamic is not None:
+                        out.append((f"{called}.index", view.dynamic.index, False))
+        return tuple(out)
 
     @cached_property
     def reads(self) -> tuple[View, ...]:
-        """Views whose bytes the result depends on, a destination that is added to or partly kept included."""
-        return tuple([v for _, v, w in self.views if not w]) + (self.writes if self.accumulates() or self.keeps() else ())
+        """Views whose bytes the result depends on, a destination that is added to or partly kept included.
+
+        A dynamic view counts as all that it may touch.
+        """
+        return tuple([v.region for _, v, w in self.views if not w]) + (self.writes if self.accumulates() or self.keeps() else ())
 
     @cached_property
     def writes(self) -> tuple[View, ...]:
-        """Views whose bytes the instruction writes."""
-        return tuple([v for _, v, w in self.views if w])
+        """Views whose bytes the instruction writes, or may write."""
+        return tuple([v.region for _, v, w in self.views if w])
 
     @property
     def registers(self) -> tuple[Register, ...]:

@@ -25,7 +25,7 @@ import attrs
 
 from .errors import NcSimError, ProgramError
 from .instruction import REGISTRY, Engine, Instruction, Step, Update, UpdateOp, Wait, When, fields_of
-from .view import Memory, View
+from .view import Memory, View, reach
 
 ENGINES = {e.name.lower(): e for e in Engine}
 SIGNS = {UpdateOp.ADD: "+", UpdateOp.SUB: "-", UpdateOp.SET: "="}
@@ -230,8 +230,8 @@ def check_view(view: View, where: str = "") -> None:
     if view.partitions < 0 or (view.memory is Memory.HBM and (view.partition or view.partitions)):
         last = view.partition + view.partitions
         raise ProgramError(where, f"partitions {view.partition} to {last}", "the first up to the last; none in HBM")
-    low, high = view.extent
-    check_numbers((view.offset, view.partition, view.partitions, view.strides, view.counts, view.size, low, high), where)
+    (low, high), moved = view.extent, () if view.dynamic is None else (view.dynamic.step, *reach(view.strides, view.counts))
+    check_numbers((view.offset, view.partition, view.partitions, view.strides, view.counts, view.size, low, high, *moved), where)
 
 
 @contextmanager

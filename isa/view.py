@@ -29,6 +29,26 @@ class Memory(enum.IntEnum):
 
 
 MAX_FREE_DIMS = 4  # "free-dim access pattern: up to 4-D" (NeuronCore architecture guides)
+INDEX_TYPES = ("int32", "uint32")
+
+
+@attrs.frozen(slots=True, cache_hash=True, repr=False)
+class Dynamic:
+    """Where a view's address comes from when it is known only at run time, as nki's `scalar_offset` and `vector_offset`.
+
+    `step` elements times the index are added to the view's offset: one index for the whole view, or with `vector` one
+    for each entry of the first dimension, whose own stride then says nothing. Bytes `low` to `high` of the tensor
+    (within each partition on chip) are in bounds.
+    """
+
+    index: View  # whole numbers in SBUF; a register would be another kind of index
+    vector: bool
+    step: int
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"~{'rows' if self.vector else 'start'}*{self.step}[{self.low:#x},{self.high:#x}]{self.index}"
 
 
 @attrs.frozen(slots=True, cache_hash=True, repr=False)
@@ -38,6 +58,9 @@ class View:
     `offset` counts bytes from the start of `tensor`, inside each partition (SBUF, PSUM) or linearly (HBM). An empty
     `tensor` makes the offset absolute, as in a recorded trace. `strides` (in elements) and `counts` describe the free
     dimensions, outermost first; HBM has no partitions (0) and keeps every dimension in the pattern.
+
+    `storage`, the bytes of the tensor (of one partition on chip), is known for views cut from `whole`; it only tells
+    `ap` what it may reach, and 0 says unknown.
     """
 
     tensor: str
@@ -48,6 +71,8 @@ class View:
     offset: int
     strides: tuple[int, ...]
     counts: tuple[int, ...]
+    dynamic: Dynamic | None = None
+    storage: int = attrs.field(default=0, eq=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,10 +97,25 @@ class View:
 
     @cached_property
     def extent(self) -> tuple[int, int]:
-        """First byte touched and one past the last, relative to the tensor, per partition (linear in HBM)."""
-        low, high = _reach(self.strides, self.counts)
+        """First byte touched and one past the last, relative to the tensor, per partition (linear in HBM).
+
+        Of a dynamic view, the bytes that it may touch.
+        """
+        if self.dynamic is not None:
+            return self.dynamic.low, self.dynamic.high
+        low, high = reach(self.strides, self.counts)
         size = self.dtype.itemsize
-        return self.offset + low * size, self.offset + high * size
+        return self.offset + low * size, self.offset + (high + 1) * size
+
+    @property
+    def region(self) -> View:
+        """What it may touch: itself, or everything that is in bounds of a dynamic one."""
+        if self.dynamic is None:
+            return self
+        low, high = self.dynamic.low, self.dynamic.high
+        size = self.dtype.itemsize
+        dtype, size = (self.dtype, size) if low % size == high % size == 0 else (DTYPES["uint8"], 1)
+        return View(self.tensor, self.memory, dtype, self.partition, self.partitions, low, (1,), ((high - low) // size,))
 
     @cached_property
     def dense(self) -> bool:
@@ -95,8 +135,8 @@ class View:
 
     def run(self) -> int:
         """Elements of the longest tail of the pattern that lies contiguously in memory."""
-        length = 1
-        for stride, count in zip(reversed(self.strides), reversed(self.counts), strict=True):
+        length, outer = 1, 1 if self.dynamic is not None and self.dynamic.vector else 0  # rows of their own lie anywhere
+        for stride, count in zip(self.strides[outer:][::-1], self.counts[outer:][::-1], strict=True):
             if count == 1:
                 continue
             if stride != length:
@@ -115,9 +155,13 @@ class View:
 
     def __getitem__(self, key: Any) -> View:
         """A slice, as numpy slices: integers drop a free dimension, `...` and steps work; the partition stays."""
-        if type(key) is int and self.memory is Memory.HBM and self.counts and 0 <= key < self.counts[0]:  # what long loops write
+        # What long loops write.
+        if type(key) is int and self.dynamic is None and self.memory is Memory.HBM and self.counts and 0 <= key < self.counts[0]:
             offset = self.offset + key * self.strides[0] * self.dtype.itemsize
-            return View(self.tensor, self.memory, self.dtype, self.partition, self.partitions, offset, *self._inner)
+            return View(
+                self.tensor, self.memory, self.dtype, self.partition, self.partitions, offset, *self._inner, storage=self.storage
+            )  # fmt: skip
+        self._static("slice")
         keys = list(key) if isinstance(key, tuple) else [key]
         if sum(k is Ellipsis for k in keys) > 1:
             raise ProgramError(_where(self), "two ellipses in one index", "at most one is allowed")
@@ -149,11 +193,19 @@ class View:
                 strides.append(stride * step)
                 counts.append(count)
         return View(
-            self.tensor, self.memory, self.dtype, partition, partitions, offset, _shared(tuple(strides)), _shared(tuple(counts))
+            self.tensor, self.memory, self.dtype, partition, partitions, offset, _shared(tuple(strides)), _shared(tuple(counts)),
+            storage=self.storage,
         )  # fmt: skip
+
+    def _static(self, what: str) -> None:
+        if self.dynamic is not None:
+            raise ProgramError(
+                _where(self), f"{what} of a view with a dynamic offset", "the wanted pattern in the call of ap", "nki.isa access patterns"
+            )
 
     def reshape(self, *shape: int | tuple[int, ...]) -> View:
         """The same elements under another shape; the partition dimension stays, and no copy is made."""
+        self._static("reshape")
         dims = [_whole(self, d) for s in shape for d in (s if isinstance(s, tuple | list) else (s,))]
         if self.memory is not Memory.HBM:
             if not dims or dims[0] != self.partitions:
@@ -170,12 +222,14 @@ class View:
 
     def permute(self, *axes: int) -> View:
         """The free dimensions in another order (`axes` count free dimensions; all dimensions in HBM)."""
+        self._static("permute")
         if sorted(_whole(self, a) for a in axes) != list(range(len(self.counts))):
             raise ProgramError(_where(self), f"axes {list(axes)}", f"a permutation of {list(range(len(self.counts)))}")
         return attrs.evolve(self, strides=tuple(self.strides[a] for a in axes), counts=tuple(self.counts[a] for a in axes))
 
     def broadcast(self, axis: int, count: int) -> View:
         """A dimension of size 1 read `count` times (stride 0); `axis` counts as in `shape`."""
+        self._static("broadcast")
         axis, count = _whole(self, axis), _whole(self, count)
         if count < 1:
             raise ProgramError(_where(self), f"broadcast to {count}", "a count of at least 1")
@@ -186,25 +240,97 @@ class View:
         strides[free], counts[free] = 0, count
         return attrs.evolve(self, strides=tuple(strides), counts=tuple(counts))
 
-    def ap(self, pattern: list[list[int]], offset: int = 0) -> View:
-        """An explicit access pattern [[stride, count], ...] in elements, the partition first on chip, as nki's `.ap`."""
+    def ap(
+        self, pattern: list[list[int]], offset: int | None = None, scalar_offset: View | None = None, vector_offset: View | None = None,
+        indirect_dim: int = 0, dtype: Any = None,
+    ) -> View:  # fmt: skip
+        """An explicit access pattern [[stride, count], ...] in elements, the partition first on chip, as nki's `.ap`.
+
+        It addresses the tensor's storage; of this view only the start counts, to which `offset` elements are added
+        (through the partitions one after the other, on chip). `scalar_offset`, one whole number in SBUF, moves the whole
+        pattern at run time by so many strides of this view's `indirect_dim`. `vector_offset`, [P, 1] in SBUF, gives each
+        of the P entries of the first dimension its own place: HBM only, `indirect_dim` 0. `dtype` reads the same bytes as
+        another type, in whose elements pattern and offset then count.
+        """
+        self._static("ap")
         try:
             dims = [(int(s.__index__()), int(c.__index__())) for s, c in pattern]
         except (TypeError, ValueError, AttributeError):
             raise ProgramError(_where(self), f"pattern {pattern!r}", "pairs [stride, count] of whole numbers") from None
         if any(c < 1 for _, c in dims) or (self.memory is not Memory.HBM and not dims):
             raise ProgramError(_where(self), f"pattern {pattern!r}", "counts of at least 1, the partition first on chip")
-        view = attrs.evolve(self, offset=self.offset + _whole(self, offset) * self.dtype.itemsize)
+        to = self.dtype if dtype is None else as_dtype(dtype)
+        start = self.offset + (0 if offset is None else _whole(self, offset)) * to.itemsize
+        partition, partitions = self.partition, self.partitions
         if self.memory is not Memory.HBM:
-            (step, partitions), *dims = dims
-            if partitions > 1 and step != self.elements:
-                found = f"a partition stride of {step}"
-                raise ProgramError(_where(self), found, f"{self.elements}, the elements of a partition: partitions are consecutive")
-            view = attrs.evolve(view, partitions=partitions)
-        return attrs.evolve(view, strides=tuple(s for s, _ in dims), counts=tuple(c for _, c in dims))
+            row = self.storage or self.elements * self.dtype.itemsize
+            (stride, partitions), *dims = dims
+            if partitions > 1 and stride * to.itemsize != row:
+                found = f"a partition stride of {stride}"
+                required = f"{row // to.itemsize}, the elements of a partition: partitions are consecutive"
+                raise ProgramError(_where(self), found, required)
+            if self.storage and start >= 0:
+                partition, start = partition + start // row, start % row
+        moved = self._moved(dims, scalar_offset, vector_offset, indirect_dim, to)
+        strides, counts = tuple(s for s, _ in dims), tuple(c for _, c in dims)
+        return View(self.tensor, self.memory, to, partition, partitions, start, strides, counts, moved, self.storage)
+
+    def _moved(self, dims: list[tuple[int, int]], scalar: View | None, vector: View | None, dim: int, to: DType) -> Dynamic | None:
+        """What `ap` makes of a dynamic offset."""
+        if scalar is None and vector is None:
+            return None
+        where, source, on_chip = _where(self), "nki.isa access patterns", self.memory is not Memory.HBM
+        if scalar is not None and vector is not None:
+            raise ProgramError(where, "scalar_offset and vector_offset", "at most one of the two", source)
+        index, dim = scalar if scalar is not None else vector, _whole(self, dim)
+        if (
+            not isinstance(index, View)
+            or index.memory is not Memory.SBUF
+            or index.dtype.name not in INDEX_TYPES
+            or index.dynamic is not None
+        ):
+            raise ProgramError(where, f"an offset in {index!r}", f"an SBUF tensor of {' or '.join(INDEX_TYPES)}", source)
+        if not on_chip <= dim < len(self.shape):
+            raise ProgramError(
+                where, f"indirect_dim {dim}", f"{int(on_chip)} to {len(self.shape) - 1}" + " (not the partition)" * on_chip, source
+            )
+        if scalar is not None and index.size != 1:
+            raise ProgramError(where, f"a scalar_offset of shape {list(index.shape)}", "one number, [1, 1]", source)
+        if vector is not None and (on_chip or dim or not dims):
+            found = f"a vector_offset in {self.memory.name} on dimension {dim}"
+            raise ProgramError(where, found, "a pattern in HBM, and indirect_dim 0", source)
+        stride = self.strides[dim - on_chip] * self.dtype.itemsize
+        if stride % to.itemsize:
+            raise ProgramError(where, f"a stride of {stride} bytes", f"whole elements of {to.name}")
+        low, high = (0, self.storage) if self.storage else self.extent
+        return Dynamic(index, vector is not None, stride // to.itemsize, low, high)
+
+    def select(self, dim: int, index: int | View) -> View:
+        """One entry of a dimension, which goes; `index` is a whole number, or one in SBUF that is read at run time."""
+        dim, rank = _whole(self, dim), len(self.shape)
+        on_chip = int(self.memory is not Memory.HBM)
+        if not on_chip <= dim < rank:
+            raise ProgramError(_where(self), f"select of dimension {dim}", f"{on_chip} to {rank - 1}" + " (not the partition)" * on_chip)
+        if not isinstance(index, View):
+            return self[(slice(None),) * dim + (index,)]
+        pattern = self._pattern()
+        return self.ap(pattern[:dim] + pattern[dim + 1 :], scalar_offset=index, indirect_dim=dim)
+
+    def vector_select(self, dim: int, vector_offset: View) -> View:
+        """Entry `vector_offset[p]` of the first dimension for each p: rows of an HBM tensor, chosen at run time."""
+        if dim != 0 or not isinstance(vector_offset, View) or not self.counts:
+            raise ProgramError(_where(self), f"vector_select({dim}, {vector_offset!r})", "dimension 0, and an SBUF tensor [P, 1]")
+        pattern = self._pattern()
+        return self.ap([[pattern[0][0], vector_offset.partitions], *pattern[1:]], vector_offset=vector_offset)
+
+    def _pattern(self) -> list[list[int]]:
+        """The view as a pattern for `ap`."""
+        row = (self.storage // self.dtype.itemsize) or self.elements
+        free = [[s, c] for s, c in zip(self.strides, self.counts, strict=True)]
+        return free if self.memory is Memory.HBM else [[row, self.partitions], *free]
 
     def with_dtype(self, dtype: Any) -> View:
-        """The same bytes read as another type of the same size."""
+        """The same bytes read as another type of the same size; `ap` takes any."""
         to = as_dtype(dtype)
         if to.itemsize != self.dtype.itemsize:
             raise ProgramError(_where(self), f"a view as {to.name}", f"an element of {self.dtype.itemsize} bytes")
@@ -214,6 +340,8 @@ class View:
         """True if the two touch a common byte. `mine` and `theirs` are the addresses of their tensors."""
         if self.memory is not other.memory or not self.size or not other.size:
             return False
+        if self.dynamic is not None or other.dynamic is not None:
+            return self.region.overlaps(other.region, mine, theirs)
         if self.memory is not Memory.HBM and (
             self.partition >= other.partition + other.partitions or other.partition >= self.partition + self.partitions
         ):
@@ -243,7 +371,8 @@ class View:
     def __str__(self) -> str:
         strides, counts = ",".join(map(str, self.strides)), ",".join(map(str, self.counts))
         body = f"{self.memory.name.lower()}:{self.tensor}+{self.offset:#x}:{self.dtype.name}[{strides}][{counts}]"
-        return body if self.memory is Memory.HBM else f"{body}@{self.partition}:{self.partition + self.partitions}"
+        place = "" if self.memory is Memory.HBM else f"@{self.partition}:{self.partition + self.partitions}"
+        return f"{body}{place}" if self.dynamic is None else f"{body}{place}{self.dynamic}"
 
     __repr__ = __str__
 
@@ -254,8 +383,12 @@ _TEXT = re.compile(
 )
 
 
+_DYNAMIC = re.compile(r"(?P<kind>rows|start)\*(?P<step>-?\d+)\[(?P<low>-?0x[0-9a-f]+),(?P<high>-?0x[0-9a-f]+)\](?P<index>[^~]*)")
+
+
 def parse_view(text: str) -> View:
     """The view that `str(view)` printed."""
+    text, moves, rest = text.partition("~")
     m = _TEXT.fullmatch(text)
     if m is None or m["dtype"] not in DTYPES or (m["first"] is None) != (m["memory"] == "hbm"):
         raise ProgramError("", f"view {text!r}", "memory:tensor+0xOFFSET:dtype[strides][counts]@first:last")
@@ -266,24 +399,43 @@ def parse_view(text: str) -> View:
     if last < first:
         raise ProgramError("", f"partitions {first} to {last}", "the first up to the last; none in HBM")
     memory, offset = Memory[m["memory"].upper()], int(m["offset"], 16)
-    return View(m["tensor"], memory, DTYPES[m["dtype"]], first, last - first, offset, strides, counts)
+    moved = _parse_dynamic(rest) if moves else None
+    if moved is not None and moved.vector and (memory is not Memory.HBM or not counts):
+        raise ProgramError("", f"view {text!r} with an index for each row", "a pattern in HBM")
+    return View(m["tensor"], memory, DTYPES[m["dtype"]], first, last - first, offset, strides, counts, moved)
+
+
+def _parse_dynamic(text: str) -> Dynamic:
+    if (m := _DYNAMIC.fullmatch(text)) is None:
+        raise ProgramError("", f"offset {text!r}", "rows or start, then *STEP[0xLOW,0xHIGH] and the view of the index")
+    return dynamic(parse_view(m["index"]), m["kind"] == "rows", int(m["step"]), int(m["low"], 16), int(m["high"], 16))
+
+
+def dynamic(index: View, vector: bool, step: int, low: int, high: int) -> Dynamic:
+    """A dynamic offset from a file: what `ap` would have made."""
+    if index.memory is not Memory.SBUF or index.dtype.name not in INDEX_TYPES or (not vector and index.size != 1):
+        raise ProgramError("", f"an offset in {index}", f"an SBUF tensor of {' or '.join(INDEX_TYPES)}" + ", one number" * (not vector))
+    if high < low:
+        raise ProgramError("", f"bounds {low} to {high}", "the first byte, then the last")
+    return Dynamic(index, vector, step, low, high)
+
+
+@functools.lru_cache(maxsize=4096)
+def reach(strides: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, int]:
+    """Lowest and highest element of a pattern, from where it starts."""
+    low = high = 0
+    for stride, count in zip(strides, counts, strict=True):
+        far = stride * (count - 1)
+        low, high = (low + far, high) if far < 0 else (low, high + far)
+    return low, high
 
 
 def whole(tensor: str, memory: Memory, shape: tuple[int, ...], dtype: DType, partition: int = 0) -> View:
     """The view of a whole tensor, laid out row-major."""
     free = shape if memory is Memory.HBM else shape[1:]
     strides = tuple(math.prod(free[i + 1 :]) for i in range(len(free)))
-    return View(tensor, memory, dtype, partition, 0 if memory is Memory.HBM else shape[0], 0, strides, tuple(free))
-
-
-@functools.lru_cache(maxsize=4096)
-def _reach(strides: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, int]:
-    """First element of a pattern and one past the last, relative to its first."""
-    low = high = 0
-    for stride, count in zip(strides, counts, strict=True):
-        reach = stride * (count - 1)
-        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    return low, high + 1
+    size = math.prod(free) * dtype.itemsize
+    return View(tensor, memory, dtype, partition, 0 if memory is Memory.HBM else shape[0], 0, strides, tuple(free), storage=size)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -63,7 +63,7 @@ def kind_of(i: Instruction) -> tuple[object, ...]:
     key: list[object] = [type(i)]
     for value in fields_reader(type(i))(i):
         if type(value) is View:
-            key.append((value.memory, value.dtype.name, value.partitions, value.strides, value.counts))
+            key.append((value.memory, value.dtype.name, value.partitions, value.strides, value.counts, value.dynamic))
         else:
             key.append(repr(value) if type(value) is float else value)
     return tuple(key)

@@ -13,7 +13,7 @@ import attrs
 
 from .chip import Reader
 from .isa import Memory, Step
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma
 from .isa.errors import ProgramError
 from .program import Tensor
 
@@ -54,7 +54,7 @@ def allocate(
     `loops` are first and last step of each loop, inner ones first.
     """
     live = lives(steps, loops)
-    by_dma = {s.instruction.dst.tensor for s in steps if isinstance(s.instruction, DmaDirect2d)}
+    by_dma = {s.instruction.dst.tensor for s in steps if isinstance(s.instruction, Dma)}
     out = _hbm(tensors.values(), chip)
     for memory in (Memory.SBUF, Memory.PSUM):
         mine = [t for t in tensors.values() if t.memory is memory]

@@ -13,7 +13,7 @@ from .access import covers
 from .chip import Reader
 from .control import Code, listed, placed
 from .isa import Engine, Instruction, Memory, Step, View
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma, DmaDirect2d
 from .isa.dtypes import DType, storage
 from .isa.errors import NcSimError
 from .isa.registers import LoopEnd, LoopFor, LoopWhile, Sequenced
@@ -191,7 +191,7 @@ def _functions_of_loops(steps: Sequence[Step]) -> dict[int, set[str]]:
 
 
 def _function(step: Step) -> str | None:
-    if step.engine is not Engine.SCALAR or isinstance(step.instruction, DmaDirect2d):
+    if step.engine is not Engine.SCALAR or isinstance(step.instruction, Dma):
         return None
     return step.instruction.table() or ("copy" if step.instruction.mnemonic in ("tensor_copy", "tensor_scalar") else None)
 

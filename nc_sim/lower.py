@@ -23,7 +23,7 @@ from .chip import Chip, Reader
 from .isa import COMPUTE, Engine, Step, UpdateOp
 from .isa import When as StepWhen
 from .isa.control import Control
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma, DmaDirect2d
 from .isa.errors import InternalError, ProgramError, Unimplemented, Unsupported
 from .isa.tensor import LoadWeights, Matmul
 from .progress import Tell, told
@@ -101,6 +101,8 @@ class _Shape:
     trigger: int  # index of its trigger's cost
     shown: int  # ticks of that cost
     done: int  # index of the delay of its semaphores
+    accept: int  # index of the cost of making its descriptors in software
+    made: int  # index of the delay until they are made
 
 
 class _Lowering:
@@ -166,7 +168,7 @@ class _Lowering:
         instruction = step.instruction
         if not instruction.machine:
             raise InternalError("lower", f"{instruction.mnemonic} is a call", "machine instructions only: expand first")
-        if isinstance(instruction, DmaDirect2d):
+        if isinstance(instruction, Dma):
             self.add_dma(index, step, instruction)
         elif isinstance(instruction, Control):
             self.add_control(index, step, instruction.timing)
@@ -241,13 +243,13 @@ class _Lowering:
 
     # ---- DMA
 
-    def add_dma(self, index: int, step: Step, dma: DmaDirect2d) -> None:
+    def add_dma(self, index: int, step: Step, dma: Dma) -> None:
         """A trigger, which may stall on its ring or be made by GpSimd, and what it sets off."""
         engine, ring = step.engine, self.ring(step.engine, dma)
         shape = self.shape(index, engine, dma)
         number, waits = len(self.dmas) // PER_DMA, _waits(step)
         if dma.generation == "software":
-            self.software_trigger(index, step, waits, number)
+            self.software_trigger(index, step, waits, number, shape)
         elif dma.generation == "hardware" and not dma.load and self.ring_limit:
             # a trace shows a store's trigger from its acceptance
             self.streams[engine].add(index, ACCEPT, self.one, waits=waits)
@@ -268,45 +270,46 @@ class _Lowering:
     def engines(self) -> int:
         return int(self.chip("dma.engines"))
 
-    def shape(self, index: int, engine: Engine, dma: DmaDirect2d) -> _Shape:
+    def shape(self, index: int, engine: Engine, dma: Dma) -> _Shape:
         """What the DMA's shape decides; where in HBM it reads or writes makes no difference."""
-        s, d = dma.src, dma.dst
-        key = (
-            engine, dma.generation, dma.row, d.memory, d.partition, d.partitions, d.strides, d.counts, d.dtype.itemsize,
-            s.memory, s.partition, s.partitions, s.strides, s.counts, s.dtype.itemsize, self.options.dma_latency_ns.get(index),
-        )  # fmt: skip
+        latency = self.options.dma_latency_ns.get(index)
+        key: object = (engine, dma, latency)
+        if isinstance(dma, DmaDirect2d):
+            s, d = dma.src, dma.dst
+            key = (
+                engine, dma.generation, dma.row, d.memory, d.partition, d.partitions, d.strides, d.counts, d.dtype.itemsize,
+                s.memory, s.partition, s.partitions, s.strides, s.counts, s.dtype.itemsize, latency,
+            )  # fmt: skip
         if (shape := self.shapes.get(key)) is None:
             shape = self.shapes[key] = self.new_shape(index, engine, dma)
         return shape
 
-    def new_shape(self, index: int, engine: Engine, dma: DmaDirect2d) -> _Shape:
+    def new_shape(self, index: int, engine: Engine, dma: Dma) -> _Shape:
         ticks, latency = self.chip.chip.ticks, self.options.dma_latency_ns.get(index)
         if latency is None:
             shares = dma_timing.shares(dma, self.chip)
         else:  # it meets no DMA engine
             shares = [dma_timing.Share(-1, 1, 0, max(1, ticks(latency) - 1), 0, 0, False, 0, 0)]
         rows = sum(dma_timing.rows_by_engine(dma, self.chip)[0])
-        trigger, shown = -1, 0
-        if dma.generation != "software":
+        shown, accept = 0, (-1, -1)
+        if dma.generation == "software":
+            interval, latency_ticks, shows = dma_timing.software(dma, rows, self.chip)
+            accept = self.cost(same(interval, latency_ticks)), self.delay(max(1, latency_ticks))
+            trigger = self.cost(same(1, shows))
+        else:
             cost = dma_timing.trigger(dma, engine, rows, self.chip)
             trigger, shown = self.cost(cost), cost.latency[0]
         self.blocks.append(np.array([attrs.astuple(s) for s in shares], np.int64).reshape(-1, len(SHARE)))
-        return _Shape(len(self.blocks) - 1, len(shares), trigger, shown, self.delay(dma_timing.done_ticks(dma, self.chip)))
+        return _Shape(len(self.blocks) - 1, len(shares), trigger, shown, self.delay(dma_timing.done_ticks(dma, self.chip)), *accept)
 
-    def software_trigger(self, index: int, step: Step, waits: tuple[int, ...], dma: int) -> None:
+    def software_trigger(self, index: int, step: Step, waits: tuple[int, ...], dma: int, shape: _Shape) -> None:
         """GpSimd builds the descriptors; a trace shows the trigger when they are done."""
         if step.engine is not Engine.GPSIMD:
             raise ProgramError(step.line, f"software descriptors on {step.engine.label}", "GpSimd makes them")
-        accept, trigger, made = self.once("software", self.software_costs)
-        self.streams[step.engine].add(index, ACCEPT, accept, waits=waits, updates=(self.generated, ADD, 1, AT_START, made))
+        made = (self.generated, ADD, 1, AT_START, shape.made)
+        self.streams[step.engine].add(index, ACCEPT, shape.accept, waits=waits, updates=made)
         self.described += 1
-        self.streams[self.dge].add(index, TRIGGER, trigger, waits=(self.generated, self.described), dma=dma)
-
-    def software_costs(self) -> tuple[int, int, int]:
-        ticks = self.chip.chip.ticks
-        interval, latency = ticks(self.chip("dma.software.interval_ns")), ticks(self.chip("dma.software.latency_ns"))
-        shown = ticks(self.chip("dma.software.shown_ns"))
-        return self.cost(same(interval, latency)), self.cost(same(1, shown)), self.delay(max(1, latency))
+        self.streams[self.dge].add(index, TRIGGER, shape.trigger, waits=(self.generated, self.described), dma=dma)
 
     def room(self, ring: int, shape: _Shape) -> tuple[int, ...]:
         """A store behind `limit` unfinished ones in its ring: the trigger lasts until the oldest completes, and a gap."""
@@ -321,7 +324,7 @@ class _Lowering:
     def store_gap(self, shape: _Shape) -> int:
         return self.delay(max(0, self.chip.chip.ticks(self.chip("dma.store_ring_gap_ns")) - shape.shown))
 
-    def ring(self, engine: Engine, dma: DmaDirect2d) -> int:
+    def ring(self, engine: Engine, dma: Dma) -> int:
         """One in-order ring per issuing queue and way of making descriptors."""
         if (ring := self.ring_of.get((engine, dma.generation))) is None:
             name = queue_name(engine, dma.generation)

@@ -49,6 +49,15 @@ MECHANISMS: dict[str, Mechanism] = {
     "software-descriptor-generation": Mechanism(
         "GpSimd time of software triggers", {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40}
     ),
+    "run-time-addresses": Mechanism(
+        "added time of DMA whose addresses come from tensors",
+        {**dict.fromkeys((f"dma.software.{k}" for k in ("dynamic_ns", "indirect_ns", "indirect_row_ns")), 0), "dma.hardware.dynamic_ns": 0},
+    ),
+    "dma-transpose-rate": Mechanism(
+        "transposes by DMA slower than copies",
+        {"dma.transpose.hbm_ratio": 1, "dma.transpose.sbuf_ratio": 1, "dma.transpose.full_row_elements": 0},
+    ),
+    "dma-sum-rate": Mechanism("sums by DMA slower than copies", {"dma.compute.pair_ratio": 1, "dma.compute.further_ratio": 0}),
     "semaphore-latency": Mechanism("time from a completion to the waiter", {"semaphore.latency_ns": 0}),
     "event-semaphore": Mechanism(
         "time of EVENT_SEMAPHORE and NOP",

@@ -70,23 +70,29 @@ class Memories:
         """Round values to the view's type and store them."""
         self.array(view)[...] = cast(values.reshape(view.shape), view.dtype, e4m3_max=self.e4m3_max)
 
-    def read_part(self, view: View, first: int, last: int) -> np.ndarray:
-        """A copy of the view's elements `first` to `last`, counted in order."""
-        array = self.array(view)
+    def read_part(self, view: View, first: int, last: int, axes: tuple[int, ...] | None = None) -> np.ndarray:
+        """A copy of the view's elements `first` to `last`, counted in order, of its dimensions permuted by `axes`."""
+        array = self.array(view) if axes is None else self.array(view).transpose(axes)
         rows = _rows(array, first, last)
         return array.flat[first:last] if rows is None else array[rows].reshape(-1).copy()
 
     def write_part(self, view: View, first: int, values: np.ndarray) -> None:
-        """Round values to the view's type, by way of float32 or float64 from another, and store them from element `first` on."""
-        array = self.array(view)
-        if array.dtype != values.dtype:
-            values = values.astype(np.float64 if array.dtype.itemsize > 2 else np.float32)
-        values = cast(values, view.dtype, e4m3_max=self.e4m3_max)
+        """Round values to the view's type and store them from element `first` on."""
+        array, values = self.array(view), self.rounded(view, values)
         rows = _rows(array, first, first + len(values))
         if rows is None:
             array.flat[first : first + len(values)] = values
         else:
             array[rows] = values.reshape(array[rows].shape)
+
+    def elements(self, view: View) -> np.ndarray:
+        """All of an HBM tensor as elements of the view's type, which aliases memory; a part of one at the end is left out."""
+        flat, size = self.hbm[view.tensor], view.dtype.itemsize
+        return flat[: len(flat) // size * size].view(f"u{size}").view(storage(view.dtype, self.e4m3_max))
+
+    def rounded(self, view: View, values: np.ndarray) -> np.ndarray:
+        """Values in the view's type, by way of float32 from another (nki.isa.dma_copy)."""
+        return cast(values, view.dtype, e4m3_max=self.e4m3_max)
 
     def tensor(self, t: Tensor) -> np.ndarray:
         """A copy of a whole HBM tensor, in its own element type."""

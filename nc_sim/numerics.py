@@ -1,18 +1,22 @@
 """Values as a probe: operands are read when a row starts, results are written when it finishes.
 
 A missing semaphore therefore gives wrong data, as on hardware. An accumulating destination is read at its finish; the
-stationary operand is captured when its weight load starts; each DMA engine moves its own share in its own time.
+stationary operand is captured when its weight load starts; each DMA engine moves its own share in its own time. Indices
+of a DMA are read when its queue takes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from . import moving
+from .explain import place
 from .isa import Engine, Memory, Step, View
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma, DmaDirect2d
 from .isa.registers import RegisterLoad, Sequenced, registers_of
 from .memory import Memories
 from .probe import Probe
@@ -21,6 +25,7 @@ from .timeline import Timeline
 
 EXECUTES = (int(Role.EXECUTE), int(Role.STREAM))
 CONTROL, TRANSFER = int(Role.CONTROL), int(Role.TRANSFER)
+TAKEN = (int(Role.ACCEPT), int(Role.TRIGGER))
 EVENTS_PER_LOOK = 1024  # between two calls of `progress`
 
 
@@ -33,7 +38,9 @@ class Numerics(Probe):
         self.state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
         self.pending: dict[int, list[tuple[View, np.ndarray, bool]]] = {}
         self.loads: dict[int, int] = {}  # step that loads a register -> what it found
-        self.moving: dict[int, tuple[View, int, np.ndarray]] = {}  # where to, from which element on, what
+        self.moving: dict[int, Callable[[], None]] = {}  # what puts a share where it goes
+        self.found: dict[int, moving.Move | None] = {}  # DMAs whose addresses are known, by step
+        self.left: dict[int, int] = {}  # and how many of their shares have not begun
 
     def started(self, row: int, tick: int) -> None:
         role = self.role[row]
@@ -44,12 +51,22 @@ class Numerics(Probe):
             self.read_share(row)
         elif role == CONTROL:
             self.control(row)
+        elif role in TAKEN:
+            self.find(self.step[row])
 
     def finished(self, row: int, tick: int) -> None:
         if (results := self.pending.pop(row, None)) is not None:
             write(results, self.memories)
-        elif (share := self.moving.pop(row, None)) is not None:
-            self.memories.write_part(*share)
+        elif (put := self.moving.pop(row, None)) is not None:
+            put()
+
+    def find(self, k: int) -> None:
+        """Read the indices of a DMA that has some."""
+        dma = self.steps[k].instruction
+        if isinstance(dma, DmaDirect2d) or not isinstance(dma, Dma) or k in self.left:
+            return
+        self.found[k] = moving.found(dma, self.memories, "" if dma.addressing == "static" else place(self.steps, k))
+        self.left[k] = self.table.servers
 
     def control(self, row: int) -> None:
         """A sequencer's registers have their values when the instruction begins; the sequencer goes on when it is done."""
@@ -63,18 +80,30 @@ class Numerics(Probe):
 
     def read_share(self, row: int) -> None:
         """What one DMA engine moves: its partitions of the SBUF side, or its rows between two HBM tensors."""
-        dma = self.steps[self.step[row]].instruction
-        assert isinstance(dma, DmaDirect2d)
-        t = row - self.table.rows
-        server = int(self.table.server[t])
+        k, t = self.step[row], row - self.table.rows
+        dma = self.steps[k].instruction
+        assert isinstance(dma, Dma)
+        server, plain = int(self.table.server[t]), isinstance(dma, DmaDirect2d)
+        move = None if plain else self.next_share(k)
+        if server >= 0 and not self.table.packets[t]:
+            return
+        side = next((v for v in (dma.dst, *dma.sources) if v.memory is Memory.SBUF), None)
         if server < 0:
-            self.moving[row] = (dma.dst, 0, self.memories.read_part(dma.src, 0, dma.src.size))
-            return
-        if not self.table.packets[t]:
-            return
-        side = dma.dst if dma.dst.memory is Memory.SBUF else dma.src if dma.src.memory is Memory.SBUF else None
-        first, last = self.elements(row, dma) if side is None or not self.served else self.partitions(server, side)
-        self.moving[row] = (dma.dst, first, self.memories.read_part(dma.src, first, last))
+            first, last = 0, dma.dst.size
+        elif side is None or not self.served or dma.axes is not None:
+            first, last = self.elements(row, dma)
+        else:
+            first, last = self.partitions(server, side)
+        if plain:
+            self.moving[row] = partial(self.memories.write_part, dma.dst, first, self.memories.read_part(dma.sources[0], first, last))
+        elif move is not None:
+            values, kept = moving.read(move, first, last, self.memories)
+            self.moving[row] = partial(moving.write, move, first, values, kept, self.memories)
+
+    def next_share(self, k: int) -> moving.Move | None:
+        """The DMA of a step, of which one more share begins; forgotten with the last."""
+        self.left[k] -= 1
+        return self.found[k] if self.left[k] else self.found.pop(k)
 
     def partitions(self, server: int, side: View) -> tuple[int, int]:
         """The elements, in order, of the partitions a DMA engine serves."""
@@ -82,7 +111,7 @@ class Numerics(Probe):
         mine = [p for p in range(side.partitions) if min((side.partition + p) // self.served, engines - 1) == server]
         return mine[0] * side.elements, (mine[-1] + 1) * side.elements
 
-    def elements(self, row: int, dma: DmaDirect2d) -> tuple[int, int]:
+    def elements(self, row: int, dma: Dma) -> tuple[int, int]:
         """Rows in order, as they were spread over the engines."""
         t = row - self.table.rows
         first = t - int(self.table.server[t])
@@ -132,5 +161,10 @@ def replay(table: Table, timeline: Timeline, probe: Probe, progress: Callable[[i
 def interpret(steps: Sequence[Step], memories: Memories) -> None:
     """Execute a program one instruction after another, without time: the reference for automatic programs."""
     state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
-    for step in steps:
-        write(execute(step, memories, state[step.engine]), memories)
+    for k, step in enumerate(steps):
+        dma = step.instruction
+        if isinstance(dma, Dma) and not isinstance(dma, DmaDirect2d):
+            if (move := moving.found(dma, memories, place(steps, k))) is not None:
+                moving.write(move, 0, *moving.read(move, 0, dma.dst.size, memories), memories)
+        else:
+            write(execute(step, memories, state[step.engine]), memories)

@@ -14,7 +14,7 @@ import msgpack
 
 from .alike import fields_reader
 from .isa import Engine, Instruction, Step, Update, View, Wait, fields_of
-from .isa.dma import DmaCopy, DmaDirect2d
+from .isa.dma import Dma, DmaCopy
 from .isa.errors import ProgramError
 from .isa.text import MAX_ITEMS, MAX_TEXT, WHOLE, check_length, check_line, check_numbers
 
@@ -81,7 +81,7 @@ class StepPacker:
         same = id(i), step.engine, step.chosen
         if (found := self._instructions.get(same)) is None:
             data = self._instruction(step)
-            if not isinstance(i, DmaDirect2d | DmaCopy):  # of which no two are alike, as a rule
+            if not isinstance(i, Dma | DmaCopy):  # of which no two are alike, as a rule
                 if len(self._instructions) >= REMEMBERED:
                     self._instructions.clear()
                 self._instructions[same] = data, i
@@ -114,6 +114,8 @@ class StepPacker:
 
     def _view(self, view: View, encode: Callable[[Any], Any], name: str) -> bytes:
         """A view as a list; slices of one tensor differ in their offset alone."""
+        if view.dynamic is not None:
+            return self.pack(storable(encode(view), name))
         pattern = view.tensor, view.memory, view.dtype.name, view.partition, view.partitions, view.strides, view.counts
         around = self._patterns.get(pattern)
         if around is None or type(view.offset) is not int or not -WHOLE <= view.offset <= WHOLE:

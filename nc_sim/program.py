@@ -353,10 +353,6 @@ class Program:
             )
         if view.memory is not tensor.memory:
             raise ProgramError("", f"{view} is in {view.memory.name}", f"{tensor.memory.name}, where tensor {tensor.name} is")
-        if view.dtype.itemsize != tensor.dtype.itemsize:
-            raise ProgramError(
-                "", f"{view} has elements of {view.dtype.itemsize} bytes", f"{tensor.dtype.itemsize}, as tensor {tensor.name}"
-            )
         if view.offset % view.dtype.itemsize:
             raise ProgramError("", f"{view} starts at byte {view.offset}", f"a multiple of {view.dtype.itemsize}")
         low, high = view.extent

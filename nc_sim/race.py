@@ -20,7 +20,7 @@ from .access import History, unwritten
 from .explain import place
 from .isa import Engine, Step, UpdateOp, When
 from .isa.control import Control
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma
 from .isa.errors import Race
 from .isa.tensor import LoadWeights
 from .lower import queue_name
@@ -121,7 +121,7 @@ class _Order:
         self.counts[self.issue_chain[k]] += 1
         self.queue_position[k] = self.counts[self.issue_chain[k]]
         dma = step.instruction
-        if isinstance(dma, DmaDirect2d):
+        if isinstance(dma, Dma):
             done = self.chain("ring", queue_name(step.engine, dma.generation))
         elif isinstance(dma, Control):
             done = self.chain("control", step.engine)
@@ -132,7 +132,7 @@ class _Order:
         began = done
         if isinstance(dma, Control):
             began = self.chain("control began", step.engine) if dma.views else done  # ahead of what the engine still has to do
-        elif not isinstance(dma, DmaDirect2d):
+        elif not isinstance(dma, Dma):
             began = self.chain("began", step.engine)
         self.counts[done] += 1
         self.done_at.append((done, self.counts[done]))
@@ -145,7 +145,7 @@ class _Order:
                 self.observed.add(u.semaphore)
             sources = self.by_semaphore.setdefault(u.semaphore, {})
             if chain not in sources:
-                sources[chain] = _Source(chain, step.engine, SHARES if isinstance(dma, DmaDirect2d) else 1)
+                sources[chain] = _Source(chain, step.engine, SHARES if isinstance(dma, Dma) else 1)
             sources[chain].add(k, position, u.value)
 
     def settle(self) -> None:
@@ -273,7 +273,7 @@ class _Order:
     def hint(self, first: int) -> str:
         """What is often behind a race with a DMA that does raise a semaphore."""
         step = self.steps[first]
-        if not isinstance(step.instruction, DmaDirect2d) or not any(self.shared(u.semaphore) for u in step.updates):
+        if not isinstance(step.instruction, Dma) or not any(self.shared(u.semaphore) for u in step.updates):
             return ""
         return "; a count over several DMAs in flight orders none of them, since each adds in 16 parts: give each its own semaphore"
 

@@ -13,7 +13,7 @@ import numpy as np
 from .alike import Alike, alike
 from .collection import without_collection
 from .isa import Engine, Memory, Step
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma
 from .program import Program
 from .table import Ints, Table
 from .timeline import Timeline
@@ -156,8 +156,8 @@ class Result:
         for times, i in zip(count, self.alike.kinds, strict=True):
             work = i.work()
             flops += times * work.flops if work.macs else 0
-            if isinstance(i, DmaDirect2d):
-                read += times * i.src.nbytes if i.src.memory is Memory.HBM else 0
+            if isinstance(i, Dma):
+                read += times * sum(v.nbytes for v in i.sources if v.memory is Memory.HBM)
                 written += times * i.dst.nbytes if i.dst.memory is Memory.HBM else 0
         return flops, read, written
 

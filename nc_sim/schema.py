@@ -193,6 +193,21 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "dma.software.interval_ns", "number", "GpSimd time per software-generated DMA"
     yield "dma.software.latency_ns", "number", "from dispatch to the visible trigger"
     yield "dma.software.shown_ns", "number", "duration a profile shows for the visible trigger"
+    yield (
+        "dma.software.dynamic_ns",
+        "number",
+        "added to interval and latency of a software-generated DMA whose address is a run-time number",
+    )
+    yield "dma.software.indirect_ns", "number", "the same of one with an index for each row"
+    yield "dma.software.indirect_rows", "count", "descriptors with indices beyond this number take longer"
+    yield "dma.software.indirect_row_ns", "number", "added to both for each of these"
+    yield "dma.hardware.dynamic_ns", "number", "added to a hardware trigger whose address is a run-time number"
+    yield "dma.transpose.hbm_ratio", "share", "rate of a transpose from HBM over that of copying 4 KiB rows"
+    yield "dma.transpose.sbuf_ratio", "share", "the same from SBUF"
+    yield "dma.transpose.full_row_elements", "count", "a row of fewer elements takes as long to transpose as one of this many"
+    yield "dma.transpose.indirect_available", "flag", "rows that indices name can be transposed"
+    yield "dma.compute.pair_ratio", "share", "rate of adding two sources over that of copying one"
+    yield "dma.compute.further_ratio", "number", "time of each source beyond two, over that of copying it"
     for mode in ("hardware", "static"):
         yield f"dma.{mode}.trigger_ns", "number", "sequencer time of a trigger"
         yield f"dma.{mode}.trigger_row_ns", "number", "added per descriptor row"

@@ -16,7 +16,7 @@ import attrs
 from .access import History, unwritten
 from .isa import Engine, Step, Update, UpdateOp, Wait
 from .isa.control import EventSemaphore, Nop
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma
 from .isa.errors import ProgramError
 from .isa.registers import RegisterLoad, RegisterStore
 from .isa.tensor import LoadWeights, Matmul
@@ -144,7 +144,7 @@ class _Sync:
 
     def source(self, step: Step) -> int:
         """Who counts a step's completion."""
-        if isinstance(step.instruction, DmaDirect2d):
+        if isinstance(step.instruction, Dma):
             key = (step.engine, step.instruction.generation)
         elif isinstance(step.instruction, RegisterLoad | RegisterStore):
             key = (step.engine, REGISTERS)

@@ -8,7 +8,7 @@ from .access import History
 from .chip import Reader
 from .explain import place
 from .isa import Engine, Memory, Step, View
-from .isa.dma import DmaDirect2d
+from .isa.dma import Dma
 from .isa.errors import ProgramError, Unsupported
 from .isa.scalar import RESET, Activate, ReadAccumulator
 from .isa.selection import NcStreamShuffle
@@ -29,8 +29,8 @@ def validate(
     for index, step in enumerate(told(steps, progress)):
         i = step.instruction
         key: object = (i, step.engine)
-        if isinstance(i, DmaDirect2d):  # where in HBM it reaches makes no difference here
-            key = (i.generation, step.engine, *[v for _, v, _ in i.views if v.memory is not Memory.HBM])
+        if isinstance(i, Dma):  # where in HBM it reaches makes no difference here
+            key = (type(i), i.generation, step.engine, *[v for _, v, _ in i.views if v.memory is not Memory.HBM])
         if key in known:
             continue
         for check in (_engine, _places, _bank, _sizes):
@@ -50,7 +50,7 @@ def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
     if step.engine not in engines:
         raise ProgramError("", f"it runs on {step.engine.label}", f"one of {', '.join(e.label for e in engines)}", step.instruction.source)
     if (
-        isinstance(step.instruction, DmaDirect2d)
+        isinstance(step.instruction, Dma)
         and step.instruction.generation == "hardware"
         and not (chip.has("dma.hardware.available") and chip("dma.hardware.available"))
     ):
@@ -66,7 +66,7 @@ def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
             continue
         if v.partition + v.partitions > partitions:
             raise ProgramError("", f"{name} reaches partition {v.partition + v.partitions}", f"at most {partitions}", chip.chip.name)
-        if not isinstance(step.instruction, DmaDirect2d):
+        if not isinstance(step.instruction, Dma):
             dims = sum(c > 1 for c in v.counts)
             if dims > MAX_FREE_DIMS:
                 raise ProgramError("", f"{name} has {dims} free dimensions", f"at most {MAX_FREE_DIMS}", "NeuronCore architecture guide")
@@ -102,7 +102,7 @@ def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int
 
 
 def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
-    if isinstance(step.instruction, DmaDirect2d):
+    if isinstance(step.instruction, Dma):
         return
     for name, v, _ in step.instruction.views:
         limit = chip("memory.psum_max_elements" if v.memory is Memory.PSUM else "memory.sbuf_max_elements")

@@ -51,6 +51,10 @@ class _Builder:
             self.pattern,
             self.product,
             self.loop,
+            self.gather,
+            self.scatter,
+            self.turn,
+            self.sum,
         ]
 
     def fresh(self, dtype: str = "float32", psum: bool = False) -> View:
@@ -174,6 +178,57 @@ class _Builder:
             self.wrote(turned)
         self.wrote(out)
 
+    def indices(self, rows: int, most: int, distinct: bool = False) -> View:
+        """Row numbers in SBUF."""
+        rng = np.random.default_rng(self.draw(st.integers(0, 99)))  # a list of 128 drawn numbers is slow
+        numbers = rng.permutation(most)[:rows] if distinct else rng.integers(0, most, rows)
+        at = self.p.sbuf((rows, 1), "uint32")
+        self.p.dma_copy(dst=at, src=self.p.constant(numbers.reshape(-1, 1), "uint32"))
+        return at
+
+    def gather(self) -> None:
+        """Rows of HBM that indices name, or from one that a number names on."""
+        x, dst = self.draw(st.sampled_from(self.hbm)), self.fresh()
+        if self.draw(st.booleans()):
+            self.p.dma_copy(dst=dst, src=x.vector_select(0, self.indices(self.partitions, self.partitions)))
+            self.wrote(dst)
+            return
+        rows = self.draw(st.integers(1, self.partitions))
+        one = self.indices(1, self.partitions - rows + 1)
+        src = x.ap([[self.free, rows], [1, self.free]], scalar_offset=one)
+        self.p.dma_copy(dst=dst, src=x)
+        self.p.dma_copy(dst=dst[:rows], src=src, **self.draw(st.sampled_from([{}, {"engine": "gpsimd"}, {"dge_mode": "swdge"}])))
+        self.wrote(dst)
+
+    def scatter(self) -> None:
+        """Rows of HBM written or added to, and read back."""
+        a = self.any(sbuf=True)
+        h, back = self.p.hbm((self.partitions, self.free), a.dtype.name), self.fresh(a.dtype.name)
+        self.p.dma_copy(dst=h, src=a, **self.way())
+        found = h.vector_select(0, self.indices(self.partitions, self.partitions, distinct=True))
+        if self.draw(st.booleans()):
+            self.p.dma_copy(dst=found, src=self.any(sbuf=True))
+        else:
+            self.p.dma_compute(dst=found, srcs=[found, self.any(sbuf=True)], reduce_op="add")
+        self.p.dma_copy(dst=back, src=h, **self.way())
+        self.hbm.append(h)
+        self.wrote(back)
+
+    def turn(self) -> None:
+        """A transpose by DMA and another one back."""
+        sources = [*self.hbm, *(v for v in self.ready if v.memory.name == "SBUF")]
+        x = self.draw(st.sampled_from(sources))
+        there, back = self.p.sbuf((self.free, self.partitions), x.dtype.name), self.fresh(x.dtype.name)
+        self.p.dma_transpose(dst=there, src=x)
+        self.p.dma_transpose(dst=back, src=there)
+        self.wrote(back)
+
+    def sum(self) -> None:
+        sources = [self.any(sbuf=True), *self.draw(st.lists(st.sampled_from(self.hbm), min_size=1, max_size=3))]
+        dst = self.draw(st.sampled_from([self.fresh(), sources[0]]))
+        self.p.dma_compute(dst=dst, srcs=sources, reduce_op="add")
+        self.wrote(dst)
+
     def pattern(self) -> None:
         dst = self.fresh("float32")
         self.p.iota(dst=dst, pattern=[[1, self.free]], offset=self.draw(st.integers(-5, 5)), channel_multiplier=2)
@@ -242,8 +297,8 @@ def programs(draw: st.DrawFn, most: int = 12) -> Program:
     """Automatic programs that run without an error, with values and for time only.
 
     One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions, products, transposes,
-    patterns, loads, stores and spills by every kind of DMA, whole tensors or slices, loops of up to 3 rounds in each other),
-    and a store to an output ends it.
+    patterns, loads, stores, spills, gathers, scatters, transposes and sums by every kind of DMA, whole tensors or slices, loops
+    of up to 3 rounds in each other), and a store to an output ends it.
     All tensors of a program have one shape: 1 to 128 partitions, 1 to 128 elements. Reads are of what was written, and
     tensors are overwritten while others still read them, so every kind of conflict occurs. `inputs` makes its arrays;
     what is computed of them is finite or not, as the calls happen to be. Shrinks to a load and a store of one element.

@@ -9,7 +9,7 @@ import attrs
 from ..chip import Reader
 from ..isa import COMPUTE, Engine, Memory, Step
 from ..isa.control import Control
-from ..isa.dma import DmaDirect2d
+from ..isa.dma import Dma
 from ..isa.tensor import Matmul
 from ..result import Result, body_ticks
 from ..table import Rule, Table
@@ -76,13 +76,13 @@ def rooflines(result: Result) -> dict[str, float]:
     transfers = _transfers_by_step(result.table)
     body = body_ticks(result.table, result.timeline)
     for k, step in enumerate(result.steps):
-        if isinstance(step.instruction, DmaDirect2d):
+        if isinstance(step.instruction, Dma):
             dma, mine = step.instruction, transfers[k]
             rows, size = rows_by_engine(dma, reader)
             row = chip.ticks(size / _rate(dma, size, reader))
             done = [n if result.timeline.finish[t] <= body else 0 for n, t in zip(rows, mine, strict=True)]
             engines = [e + n * row for e, n in zip(engines, done, strict=True)]
-            hbm += sum(v.nbytes for v in (dma.src, dma.dst) if v.memory is Memory.HBM) * Fraction(sum(done), max(1, sum(rows)))
+            hbm += sum(v.nbytes for v in (*dma.sources, dma.dst) if v.memory is Memory.HBM) * Fraction(sum(done), max(1, sum(rows)))
         elif step.engine in COMPUTE:
             ticks[step.engine] += stream_ticks_of(step, result)
     return {
@@ -107,7 +107,7 @@ def stream_ticks_of(step: Step, result: Result) -> int:
     return int(chip.ticks(elementwise.stream_ns(instruction.work(), step.engine, reader)))
 
 
-def _rate(dma: DmaDirect2d, row_bytes: int, reader: Reader) -> Fraction:
+def _rate(dma: Dma, row_bytes: int, reader: Reader) -> Fraction:
     """Bytes per ns of one DMA engine."""
     if dma.load:
         return Fraction(reader("dma.load_bytes_per_ns"))
@@ -119,8 +119,8 @@ def hbm_may_be_passed(result: Result) -> bool:
     """True where the DMA engines together can move more than HBM delivers: the engines do not model its limit."""
     reader = result.chip.reader()
     rates = (reader(f"dma.{k}_bytes_per_ns") for k in ("load", "store", "small_store"))
-    dmas = [s.instruction for s in result.steps if isinstance(s.instruction, DmaDirect2d)]
-    sides = 2 if any(d.src.memory is d.dst.memory is Memory.HBM for d in dmas) else 1
+    dmas = [s.instruction for s in result.steps if isinstance(s.instruction, Dma)]
+    sides = 2 if any(v.memory is d.dst.memory is Memory.HBM for d in dmas for v in d.sources) else 1
     return bool(reader("dma.engines") * max(rates) * sides > reader("memory.hbm_bytes_per_ns"))
 
 

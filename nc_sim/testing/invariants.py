@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import core, fast
 from ..isa import Memory
-from ..isa.dma import DmaDirect2d
+from ..isa.dma import Dma
 from ..isa.errors import Unsupported
 from ..memory import Memories
 from ..numerics import interpret
@@ -104,7 +104,7 @@ def check_bytes(result: Result) -> None:
     reader = result.chip.reader()
     for index, step in enumerate(result.steps):
         dma, mine = step.instruction, by_step.pop(index, [])
-        if not isinstance(dma, DmaDirect2d):
+        if not isinstance(dma, Dma):
             assert not mine, f"{_step(result, index)} is no DMA and has {len(mine)} transfers"
             continue
         found, engines = sorted(table.server[mine].tolist()), int(reader("dma.engines"))
@@ -117,7 +117,7 @@ def check_bytes(result: Result) -> None:
         assert pieces >= 1, moved
         assert packets == pieces * rows, moved
         assert pieces == 1 or (pieces - 1) * longest < dma.row_bytes, moved
-        read += rows * dma.row_elements * dma.src.dtype.itemsize if dma.src.memory is Memory.HBM else 0
+        read += rows * dma.row_elements * sum(v.dtype.itemsize for v in dma.sources if v.memory is Memory.HBM)
         written += rows * dma.row_elements * dma.dst.dtype.itemsize if dma.dst.memory is Memory.HBM else 0
     assert not by_step, f"transfers of steps {sorted(by_step)}, which the program has not"
     counted, moved_bytes = {"hbm_read_bytes": read, "hbm_write_bytes": written}, result.bytes_moved

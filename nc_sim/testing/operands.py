@@ -19,8 +19,25 @@ from hypothesis import strategies as st
 
 from ..isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
 from ..isa.errors import ProgramError, Unspecified
-from ..isa.fields import KEEP, QUADRANT, Axes, Choice, ElementType, Flag, Integer, Mask, Maybe, Operand, Pattern, Real, Scalar
+from ..isa.fields import (
+    KEEP,
+    QUADRANT,
+    Axes,
+    Choice,
+    ElementType,
+    Flag,
+    Integer,
+    Mask,
+    Maybe,
+    Operand,
+    Operands,
+    Pattern,
+    Real,
+    Reals,
+    Scalar,
+)
 from ..isa.registers import Register, RegisterOperand, RegisterOrNumber
+from ..isa.view import INDEX_TYPES, Dynamic
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 NUMBERS = INT32 | st.floats(allow_nan=False)
@@ -65,12 +82,27 @@ def views(elements: int | None = None) -> st.SearchStrategy[View]:
     return build()
 
 
+@st.composite
+def dynamic_views(draw: st.DrawFn) -> View:
+    """Views whose address comes from a tensor of whole numbers in SBUF. Shrinks to one number for all of it."""
+    view = draw(views())
+    vector = view.memory is Memory.HBM and len(view.counts) > 0 and draw(st.booleans())
+    partitions = draw(st.integers(1, 128)) if vector else 1
+    index = view_of((partitions, draw(st.integers(1, 3)) if vector else 1), dtype=draw(st.sampled_from(INDEX_TYPES)), tensor=draw(NAMES))
+    low = draw(st.integers(0, 1000))
+    return attrs.evolve(view, dynamic=Dynamic(index, vector, draw(st.integers(-1000, 1000)), low, low + draw(st.integers(0, 2**20))))
+
+
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Any value that a kind of field takes."""
     if isinstance(kind, Maybe):
         return st.none() | values(kind.kind)
     if isinstance(kind, Operand):
-        return views()
+        return views() | dynamic_views() if kind.dynamic else views()
+    if isinstance(kind, Operands):
+        return st.lists(views() | dynamic_views(), min_size=1, max_size=4).map(tuple)
+    if isinstance(kind, Reals):
+        return st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4).map(tuple)
     if isinstance(kind, Scalar):
         return NUMBERS | views(elements=1)
     if isinstance(kind, Choice):
@@ -134,7 +166,13 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
     if isinstance(kind, Operand):
         usual = [view_of(shape(p, f), memory) for memory in PLACES for shape in SHAPES]
         narrow = [view_of(shape(p, f)) for shape in NARROW]
-        return [*usual, *narrow, view_of((p, f), dtype="uint32"), view_of((p, 8), dtype="uint32"), view_of((1, 1), dtype="int32")]
+        found = attrs.evolve(view_of((p, f), Memory.HBM), dynamic=Dynamic(view_of((1, 1), dtype="uint32"), False, 1, 0, 4 * p * f))
+        moved = [found] if getattr(kind, "dynamic", False) else []
+        return [*usual, *narrow, view_of((p, f), dtype="uint32"), view_of((p, 8), dtype="uint32"), view_of((1, 1), dtype="int32"), *moved]
+    if isinstance(kind, Operands):
+        return [(view_of((p, f)), view_of((p, f), memory)) for memory in PLACES]
+    if isinstance(kind, Reals):
+        return [(1.0, 1.0)]
     if isinstance(kind, Scalar):
         return [1.0]
     if isinstance(kind, Choice):
@@ -150,7 +188,7 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
     if isinstance(kind, Pattern):
         return [((1, f),)]
     if isinstance(kind, Axes):
-        return [(1,)]
+        return [(1,), (1, 0)]
     if isinstance(kind, Mask):
         return [(0,) * QUADRANT]
     if isinstance(kind, RegisterOperand):
@@ -219,19 +257,46 @@ def _legal(draw: st.DrawFn, cls: type[Instruction]) -> Instruction:
         made = _made(cls, template(cls.mnemonic), *PLAIN)
     kinds = fields_of(cls)
     dtype = draw(st.sampled_from(list(DTYPES.values())))
-    proposals: list[dict[str, Any]] = [{name: attrs.evolve(v, dtype=dtype) for name, v, _ in made.views}]
+    proposals: list[dict[str, Any]] = [with_views(made, lambda _, v: attrs.evolve(v, dtype=dtype))]
     for name, kind in draw(st.permutations(list(kinds.items()))):
         value = getattr(made, name)
         inner = kind.kind if isinstance(kind, Maybe) else kind
-        if isinstance(value, View) or isinstance(inner, Operand):
-            proposals.append({name: draw(_redressed(value if isinstance(value, View) else view_of((size[0], 1))))})
+        if isinstance(inner, Operands):
+            proposals.append({name: tuple(draw(_redressed(v)) for v in value)})
+            proposals.append({name: (*value, *value)[: draw(st.integers(1, inner.most))]})
+        elif isinstance(value, View) or isinstance(inner, Operand):
+            redressed = draw(_redressed(value if isinstance(value, View) else view_of((size[0], 1))))
+            proposals.append({name: redressed})
+            if isinstance(inner, Operand) and inner.dynamic and draw(st.booleans()):
+                proposals.append({name: draw(_moved(redressed))})
         elif isinstance(inner, Scalar):
             proposals.append({name: draw(NUMBERS | _redressed(view_of((size[0], 1))))})
         else:
             proposals.append({name: draw(values(kind))})
     for changes in proposals:
         made = _changed(made, changes)
-    return attrs.evolve(made, **{name: attrs.evolve(v, tensor=name) for name, v, _ in made.views})
+    return attrs.evolve(made, **with_views(made, lambda name, v: attrs.evolve(v, tensor=name)))
+
+
+def with_views(made: Instruction, change: Callable[[str, View], View]) -> dict[str, Any]:
+    """The fields that hold views, each view changed; a list's views are of one tensor each."""
+    out: dict[str, Any] = {}
+    for name in fields_of(type(made)):
+        value = getattr(made, name)
+        if isinstance(value, View):
+            out[name] = change(name, value)
+        elif isinstance(value, tuple) and value and all(isinstance(v, View) for v in value):
+            out[name] = tuple(change(f"{name}{k}", v) for k, v in enumerate(value))
+    return out
+
+
+@st.composite
+def _moved(draw: st.DrawFn, view: View) -> View:
+    """The view with an index of its own: for every row of HBM, or for the whole."""
+    vector = view.memory is Memory.HBM and draw(st.booleans())
+    index = view_of((view.shape[0] if vector else 1, 1), dtype=draw(st.sampled_from(INDEX_TYPES)), tensor="index")
+    size = view.extent[1] + draw(st.integers(0, 9)) * view.dtype.itemsize
+    return attrs.evolve(view, dynamic=Dynamic(index, vector, draw(st.integers(1, 50)), 0, size))
 
 
 @st.composite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import attrs
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ..isa import REGISTRY, Memory, Update, View, fields_of
 from ..program import Program, Semaphore
 from .drawn import DrawnProgram
-from .operands import LINES, NAMES, instructions
+from .operands import LINES, NAMES, instructions, with_views
 
 
 @st.composite
@@ -27,11 +27,9 @@ def drafts(draw: st.DrawFn, most: int = 5) -> Program:
     for k, cls in enumerate(draw(st.lists(st.sampled_from(list(REGISTRY.values())), max_size=most))):
         made = draw(instructions(cls))
         fields = {name: getattr(made, name) for name in fields_of(cls)}
-        for name, view, _ in made.views:
-            fields[name] = attrs.evolve(view, tensor=draw(_declared(p, view, f"{name}{k}")))
+        fields |= with_views(made, partial(_place, draw, p, f"{k}"))
         waits = [s >= draw(st.integers(0, 99)) for s in draw(some)]
         updates = [draw(_changes(s)) for s in draw(some)]
-        fields = {name: _shifted(p, value) for name, value in fields.items()}
         getattr(p, cls.mnemonic)(**fields, engine=draw(st.sampled_from([None, *(e.name for e in cls.engines)])), wait=waits, update=updates)
         p.steps[-1].line = draw(LINES)
     for name, tensor in p.tensors.items():
@@ -45,17 +43,24 @@ def _changes(draw: st.DrawFn, s: Semaphore) -> Update:
     return change(draw(st.integers(0, 99)), when=draw(st.sampled_from(["read", "complete"])))
 
 
-def _shifted(p: Program, value: Any) -> Any:
-    """A view moved to where its tensor begins."""
-    if not isinstance(value, View) or value.memory is Memory.HBM:
-        return value
-    return attrs.evolve(value, partition=value.partition + p.tensors[value.tensor].partition)
+def _place(draw: st.DrawFn, p: Program, suffix: str, name: str, view: View) -> View:
+    return draw(_placed(p, view, name + suffix))
+
+
+@st.composite
+def _placed(draw: st.DrawFn, p: Program, view: View, name: str) -> View:
+    """The view in a tensor declared for it, moved to where that begins; the same for the index of a dynamic one."""
+    moved = view.dynamic
+    if moved is not None:
+        moved = attrs.evolve(moved, index=draw(_placed(p, moved.index, f"{name}.index")))
+    tensor = draw(_declared(p, view, name))
+    return attrs.evolve(view, tensor=tensor, partition=view.partition + p.tensors[tensor].partition, dynamic=moved)
 
 
 @st.composite
 def _declared(draw: st.DrawFn, p: Program, view: View, name: str) -> str:
     """Declare a tensor that holds the view; its name."""
-    elements = view.extent[1] // view.dtype.itemsize + draw(st.integers(0, 2))
+    elements = -(-view.extent[1] // view.dtype.itemsize) + draw(st.integers(0, 2))
     if view.memory is Memory.HBM:
         kind = draw(st.sampled_from(["input", "output", "hbm", "constant"]))
         if kind == "constant":

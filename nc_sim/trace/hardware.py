@@ -23,8 +23,8 @@ import numpy as np
 from ..chip import Chip
 from ..files import unnamed
 from ..forms import STEPS_AT_ONCE, name_of, program_from_msgpack, program_parts
-from ..isa import Engine, Instruction, Step
-from ..isa.dma import DmaDirect2d
+from ..isa import Engine, Instruction, Memory, Step
+from ..isa.dma import Dma
 from ..isa.errors import InternalError, ProgramError
 from ..lower import queue_name
 from ..packing import StepPacker
@@ -272,9 +272,15 @@ def _instructions(result: Result, printer: Printer) -> Instructions:
     )  # fmt: skip
 
 
+def _places(*sources: tuple[Memory, str]) -> str:
+    return "+".join(place(*s) for s in sources)
+
+
 def _sizes(i: Instruction) -> tuple[int, ...]:
     """1 for a DMA, its rows, the bytes of one, bytes read and written; zeros for another instruction."""
-    return (1, i.dst.size // i.row_elements, i.row_bytes, i.src.nbytes, i.dst.nbytes) if isinstance(i, DmaDirect2d) else (0,) * 5
+    if not isinstance(i, Dma):
+        return (0,) * 5
+    return 1, i.dst.size // i.row_elements, i.row_bytes, sum(v.nbytes for v in i.sources), i.dst.nbytes
 
 
 def _transfers(result: Result) -> tuple[Transfers, Shares]:
@@ -288,7 +294,7 @@ def _transfers(result: Result) -> tuple[Transfers, Shares]:
     sizes = alike.pick(map(_sizes, alike.kinds), 5)
     if not np.array_equal(triggers, np.flatnonzero(sizes[0])):
         raise InternalError("trace", "a transfer without a DMA, or the reverse", "transfers for every DMA")
-    dmas = [cast(DmaDirect2d, steps[k].instruction) for k in triggers.tolist()]
+    dmas = [cast(Dma, steps[k].instruction) for k in triggers.tolist()]
     _, rows, size, read, written = sizes[:, triggers]
     packets, server, per_ns = table.packets[order], table.server[order], table.ticks_per_ns
     start, end, total = (f.reduceat(c, first) if len(dmas) else rows for f, c in (
@@ -299,7 +305,8 @@ def _transfers(result: Result) -> tuple[Transfers, Shares]:
     carried = np.where(server < 0, (rows * size)[of], packet_bytes(before - before[first][of], packets, pieces[of], size[of]))
     transfers = Transfers(
         _texts_of(((steps[k].engine, d.generation) for k, d in zip(triggers.tolist(), dmas, strict=True)), queue_name),
-        _texts_of(((d.src.memory, d.src.tensor) for d in dmas), place), _texts_of(((d.dst.memory, d.dst.tensor) for d in dmas), place),
+        _texts_of((tuple((v.memory, v.tensor) for v in d.sources) for d in dmas), _places),
+        _texts_of(((d.dst.memory, d.dst.tensor) for d in dmas), place),
         _times(start, per_ns), _times(end, per_ns),
         triggers, rows * size, rows, size, read, written,
     )  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 from ..alike import exactly, kind_of
 from ..isa import Engine, Instruction, Memory, Step, Update, UpdateOp, View, When, fields_of
 from ..isa.control import EventSemaphore, Nop
-from ..isa.dma import DmaDirect2d
+from ..isa.dma import Dma, DmaCompute2d, DmaDirect2d
 from ..isa.fields import Maybe, Scalar
 from ..isa.scalar import Activate
 from ..isa.tensor import LoadWeights, Matmul
@@ -60,11 +60,11 @@ class Printer:
         waits, updates = step.waits, step.updates
         if not updates and len(waits) <= 1:  # without lists for most of what a loop makes
             return f"{self.name(waits[0].semaphore)}>={waits[0].value}" if waits else ""
-        if len(updates) == 1 and len(waits) <= 1 and not isinstance(step.instruction, DmaDirect2d):
+        if len(updates) == 1 and len(waits) <= 1 and not isinstance(step.instruction, Dma):
             raised = self.update(updates[0])
             return f"{self.name(waits[0].semaphore)}>={waits[0].value} {raised}" if waits else raised
         words = [f"{self.name(w.semaphore)}>={w.value}" for w in waits]
-        if isinstance(step.instruction, DmaDirect2d):
+        if isinstance(step.instruction, Dma):
             words.extend(map(self.update, updates[:-1]))
             words.extend(f"semaphore={u.semaphore} sem_increment={u.value}" for u in updates[-1:])
         else:
@@ -109,7 +109,7 @@ class Printer:
         pieces, slots = known
         text = pieces[0]
         for (name, base), piece in zip(slots, pieces[1:], strict=True):
-            text += f"{base + self._address(getattr(i, name)):#x}{piece}"
+            text += f"{base + self._address(getattr(i, name, None) or _named(i, name)):#x}{piece}"
         return text
 
     def _slot(self, name: str, base: int = 0) -> str:
@@ -118,7 +118,7 @@ class Printer:
         return f"{MARK}{len(self._slots) - 1}{MARK}"
 
     def _words(self, i: Instruction) -> list[str]:
-        if isinstance(i, DmaDirect2d):
+        if isinstance(i, Dma):
             return self._dma(i)
         if isinstance(i, EventSemaphore):
             return ["setter=0"]
@@ -165,25 +165,40 @@ class Printer:
 
     # ---- DMA
 
-    def _dma(self, i: DmaDirect2d) -> list[str]:
-        sides = {"src": i.src, "dst": i.dst}
-        patterns = dict(zip(sides, patterns_of(i), strict=True))
+    def _dma(self, i: Dma) -> list[str]:
+        if isinstance(i, DmaDirect2d):
+            sides, rows = {"src": i.src, "dst": i.dst}, dict.fromkeys(("src", "dst"), i.row_elements)
+            patterns = dict(zip(sides, patterns_of(i), strict=True))
+        else:
+            sides = {n: v for n, v, _ in sorted(i.views, key=lambda x: x[2]) if not n.endswith(".index")}
+            rows = {n: 1 if i.axes is not None and n == "dst" else i.row_elements for n in sides}
+            patterns = {n: _padded(_rows(v, rows[n]) or [(1, 1)]) for n, v in sides.items()}
+        shown = {n: n.replace("srcs[", "src").rstrip("]") for n in sides}
         return [
-            *(f"{n}_elem_size={i.row_elements * v.dtype.itemsize}" for n, v in sides.items()),
-            *(f"{n}_pattern={_listed([s for s, _ in p])}{_listed([c for _, c in p])}" for n, p in patterns.items()),
-            *(word for n, v in sides.items() for word in (self._place(n, v), f"{n}_shape_reg=0")),
-            "compute_op=NONE",
+            *(f"{shown[n]}_elem_size={rows[n] * v.dtype.itemsize}" for n, v in sides.items()),
+            *(f"{shown[n]}_pattern={_listed([s for s, _ in p])}{_listed([c for _, c in p])}" for n, p in patterns.items()),
+            *(word for n, v in sides.items() for word in (self._place(n, shown[n], v), f"{shown[n]}_shape_reg=0")),
+            *(self._index(n, shown[n], v) for n, v in sides.items() if v.dynamic is not None),
+            *([f"axes={_listed(i.axes)}"] if i.axes is not None else []),
+            f"compute_op={'ADD' if isinstance(i, DmaCompute2d) else 'NONE'}",
+            *(["oob=SKIP"] if i.skips else []),
         ]
 
-    def _place(self, side: str, v: View) -> str:
+    def _index(self, name: str, shown: str, v: View) -> str:
+        """src_index=uint32@0x37600[128,1]*512: where the numbers are, and the elements that one of them moves."""
+        assert v.dynamic is not None
+        index = v.dynamic.index
+        return f"{shown}_index={index.dtype.trace_name}@{self._slot(f'{name}.index', SBUF_APERTURE)}{_listed(index.shape)}*{v.dynamic.step}"
+
+    def _place(self, name: str, side: str, v: View) -> str:
         """An address, or an offset into a tensor that the runtime binds when the program is loaded."""
         if v.memory is not Memory.HBM:
-            return f"{side}_addr_imm={self._slot(side, SBUF_APERTURE)}"
+            return f"{side}_addr_imm={self._slot(name, SBUF_APERTURE)}"
         table = v.tensor.removeprefix("table")
         if v.tensor not in self.addresses and table != v.tensor and table.isdecimal():
-            return f"{side}_table_offset_imm={self._slot(side)} {side}_table_index={table}"
+            return f"{side}_table_offset_imm={self._slot(name)} {side}_table_index={table}"
         base = HBM_APERTURE if v.tensor else 0  # a view without a tensor carries the address of a trace
-        return f"{side}_addr_imm={self._slot(side, base)}"
+        return f"{side}_addr_imm={self._slot(name, base)}"
 
 
 def listing(compiled: Compiled) -> str:
@@ -246,9 +261,17 @@ def patterns_of(dma: DmaDirect2d) -> tuple[list[tuple[int, int]], list[tuple[int
     a, b = (_rows(v, dma.row_elements) for v in (dma.src, dma.dst))
     common = _aligned(a, b)
     a, b = ([(s, n) for n, s, _ in common], [(d, n) for n, _, d in common]) if common is not None else (a, b)
-    for side in (a, b):
-        side.extend([(1, 1)] * (2 - len(side)))
-    return a, b
+    return _padded(a), _padded(b)
+
+
+def _padded(pattern: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """At least two dimensions."""
+    return [*pattern, *[(1, 1)] * (2 - len(pattern))]
+
+
+def _named(i: Instruction, name: str) -> View:
+    """A view that is no field of its own."""
+    return next(v for n, v, _ in i.views if n == name)
 
 
 def _rows(v: View, row: int) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ KINDS = (
     ("C", "copy, cast", ("COPY", "CAST")),
     ("R", "reduce", ("TENSOR_REDUCE",)),
     ("V", "elementwise", ("TENSOR_TENSOR", "TENSOR_SCALAR", "SCALAR_TENSOR_TENSOR", "RECIPROCAL", "MEMSET")),
-    ("D", "DMA trigger", ("DMA_DIRECT2D",)),
+    ("D", "DMA trigger", ("DMA_DIRECT2D", "DMA_INDIRECT", "DMA_TRANSPOSE2D", "DMA_COMPUTE2D")),
     ("S", "semaphore, NOP", ("EVENT_SEMAPHORE", "NOP")),
     ("B", "registers, branch", ("MOVE", "ALU_OP", "TENSOR_LOAD", "TENSOR_STORE", "COMPARE_BRANCH")),
 )

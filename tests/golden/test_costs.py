@@ -128,7 +128,55 @@ def cases() -> list[tuple[str, Program]]:
         p.register_store(kept, r, engine=name)
         p.compare_branch(r, "less", 1, engine=name)
     add("registers", p)
+    for name, build in DMA_CASES.items():
+        p = Program("case")
+        build(p)
+        add(name, p)
     return out
+
+
+def _transposes(p: Program, dtype: str) -> None:
+    x, wide, t = p.input("x", (N, 128), dtype), p.sbuf((128, N), dtype), p.sbuf((128, 128), dtype)
+    p.dma_transpose(dst=wide, src=x)
+    p.dma_transpose(dst=t[:64], src=x[:128, :64])
+    p.dma_transpose(dst=t, src=wide[:, :128])
+    if dtype == "bfloat16":
+        p.dma_transpose(dst=t[:, :16], src=x[:16], dge_mode="hwdge")
+
+
+def _indirect(p: Program) -> None:
+    x, at, one = p.input("x", (512, N), "float32"), p.sbuf((128, 1), "uint32"), p.sbuf((1, 1), "int32")
+    rows, y, t = p.input("rows", (128, 1), "uint32"), p.output("y", (512, N), "float32"), p.sbuf((128, N), "float32")
+    p.dma_copy(dst=at, src=rows)
+    p.memset(dst=one, value=0)
+    p.dma_copy(dst=t, src=x.ap([[N, 128], [1, N]], vector_offset=at))
+    p.dma_copy(dst=y.ap([[N, 128], [1, N]], vector_offset=at), src=t)
+    for way in ({"engine": "gpsimd"}, {"engine": "sync"}, {"engine": "scalar", "dge_mode": "hwdge"}):
+        p.dma_copy(dst=t, src=x.ap([[N, 128], [1, N]], scalar_offset=one), **way)
+    many, short, turned = p.sbuf((128, 4), "uint32"), p.input("short", (512, 128), "bfloat16"), p.sbuf((128, 512), "bfloat16")
+    p.memset(dst=many, value=0, engine="gpsimd")
+    p.dma_transpose(dst=turned, src=short.ap([[128, 512], [1, 128]], vector_offset=many))
+
+
+def _sums(p: Program) -> None:
+    x, at, rows = p.input("x", (128, N), "float32"), p.sbuf((128, 1), "uint32"), p.input("rows", (128, 1), "uint32")
+    y, t, z = p.hbm((512, N), "float32"), p.sbuf((128, N), "float32"), p.hbm((128, N), "float32")
+    p.dma_copy(dst=at, src=rows)
+    p.dma_copy(dst=t, src=x)
+    p.dma_copy(dst=y[:128], src=t)
+    p.dma_compute(dst=t, srcs=[x, t], reduce_op="add")
+    p.dma_compute(dst=z, srcs=[x] * 16, reduce_op="add")
+    found = y.ap([[N, 128], [1, N]], vector_offset=at)
+    p.dma_compute(dst=found, srcs=[found, t], reduce_op="add")
+    p.dma_compute(dst=t, srcs=[t, found], reduce_op="add")
+
+
+DMA_CASES = {
+    "dma_transpose float32": lambda p: _transposes(p, "float32"),
+    "dma_transpose bfloat16": lambda p: _transposes(p, "bfloat16"),
+    "dma_copy and dma_transpose with indices": _indirect,
+    "dma_compute": _sums,
+}
 
 
 def listing(name: str) -> str:

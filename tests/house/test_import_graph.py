@@ -21,7 +21,7 @@ LAYERS = [  # a module may import only from layers above its own
     {"control"},
     {"expand", "allocate"},
     {"lower", "validate", "packing"},
-    {"core", "fast", "sync"},
+    {"core", "fast", "sync", "moving"},
     {"numerics", "race", "forms"},
     {"result", "execution"},
     {"simulate"},

@@ -48,7 +48,7 @@ psum u float32 [4,8] partition=32
 semaphore s
 semaphore t-1
 
-gpsimd? dma_copy dst=sbuf:t+0x0:float32[1][8]@0:4 src=hbm:x+0x0:float32[8,1][4,8] dge_mode=unknown update=s+16@complete # small.py:9
+gpsimd? dma_copy dst=sbuf:t+0x0:float32[1][8]@0:4 src=hbm:x+0x0:float32[8,1][4,8] oob_mode=error dge_mode=unknown dst_rmw_op=none unique_indices=1 update=s+16@complete # small.py:9
 vector memset dst=psum:u+0x4:float32[1][7]@32:36 value=0.5 wait=s>=16 update=t-1=1@read
 """
 
@@ -80,7 +80,8 @@ def raw(lines: bool = True) -> dict[str, Any]:
         ["t", 1, "float32", [4, 8], "internal", 256, 0, None, "small.py:4"],
         ["u", 2, "float32", [4, 8], "internal", None, 32, None, ""],
     ]
-    copy = {"dst": ["t", 1, "float32", 0, 4, 0, [1], [8]], "src": x, "dge_mode": "unknown"}
+    ways = {"oob_mode": "error", "dge_mode": "unknown", "dst_rmw_op": None, "unique_indices": True}
+    copy = {"dst": ["t", 1, "float32", 0, 4, 0, [1], [8]], "src": x, **ways}
     memset = {"dst": ["u", 2, "float32", 32, 4, 4, [1], [7]], "value": 0.5}
     steps: list[list[Any]] = [
         [3, False, "dma_copy", copy, [], [[0, 0, 16, 1]], 0, "small.py:9"],  # s: op 0 adds, moment 1 is completion
@@ -330,7 +331,7 @@ DMA = "dst=sbuf:t+0x0:float32[1][8]@0:4"
         (swapped(DMA, "dst=sbuf:tt+0x0:float32[1][8]@0:4"), "f:13 gpsimd dma_copy dst: tensor 'tt' (near: t); a tensor that the program declares"),
         (swapped(DMA, "dst=hbm:t+0x0:float32[8,1][4,8]"), "f:13 gpsimd dma_copy dst: hbm:t+0x0:float32[8,1][4,8]"),
         (swapped(DMA, "dst=psum:t+0x0:float32[1][8]@0:4"), "f:13 gpsimd dma_copy dst: psum:t+0x0:float32[1][8]@0:4 is in PSUM; SBUF, where tensor t is"),
-        (swapped(DMA, "dst=sbuf:t+0x0:int8[1][8]@0:4"), "f:13 gpsimd dma_copy dst: sbuf:t+0x0:int8[1][8]@0:4 has elements of 1 bytes; 4, as tensor t"),
+        (swapped(DMA, "dst=sbuf:t+0x1a:int8[1][8]@0:4"), "f:13 gpsimd dma_copy dst: sbuf:t+0x1a:int8[1][8]@0:4 reaches bytes 26 to 34; 0 to 32 of tensor t"),
         (swapped("dst=psum:u+0x4", "dst=psum:u+0x2"), "f:14 vector memset dst: psum:u+0x2:float32[1][7]@32:36 starts at byte 2; a multiple of 4"),
         (swapped("dst=psum:u+0x4", "dst=psum:u+0x8"), "f:14 vector memset dst: psum:u+0x8:float32[1][7]@32:36 reaches bytes 8 to 36; 0 to 32 of tensor u"),
         (swapped("dst=psum:u+0x4", "dst=psum:u+-0x4"), "f:14 vector memset dst: psum:u+-0x4:float32[1][7]@32:36 reaches bytes -4 to 24; 0 to 32 of tensor u"),

@@ -412,7 +412,7 @@ def test_a_view_that_contradicts_its_tensor_is_refused() -> None:
     t = p.sbuf((4, 4), "float32", name="t")
     for changed, found in (
         ({"memory": Memory.PSUM}, "psum:t+0x0:float32[1][4]@0:4 is in PSUM; SBUF, where tensor t is"),
-        ({"dtype": DTYPES["bfloat16"]}, "sbuf:t+0x0:bfloat16[1][4]@0:4 has elements of 2 bytes; 4, as tensor t"),
+        ({"dtype": DTYPES["bfloat16"], "counts": (9,)}, "sbuf:t+0x0:bfloat16[1][9]@0:4 reaches bytes 0 to 18; 0 to 16 of tensor t"),
         ({"offset": 2, "counts": (3,)}, "sbuf:t+0x2:float32[1][3]@0:4 starts at byte 2; a multiple of 4"),
     ):
         with pytest.raises(ProgramError) as caught:

@@ -90,6 +90,7 @@ def everything() -> Program:
     p.tensor_copy(dst=t[32:64], src=u[32:64])
     for dtype, index, memory in (("float32", "uint32", "sbuf"), ("bfloat16", "uint16", "sbuf"), ("float32", "uint32", "psum")):
         rows_of_one_value(p, dtype, index, memory)
+    other_dma(p)
     p.nop(engine="tensor")
     p.activation(dst=u, op="copy", data=t, bias=one)
     p.tensor_copy(dst=t, src=h)
@@ -122,6 +123,23 @@ def rows_of_one_value(p: Program, dtype: str, index: str, memory: str) -> None:
     p.range_select(dst=d, on_true_tile=a, comp_op0="greater", comp_op1="less", bound0=one, bound1=one)
     p.nc_stream_shuffle(dst=d, src=a, shuffle_mask=[0] * 32)
     p.nc_n_gather(dst=d, data=d, indices=places)
+
+
+def other_dma(p: Program) -> None:
+    """Transposes, sums, and addresses from tensors."""
+    x, at, one = p.hbm((512, 64), "bfloat16"), p.sbuf((128, 4), "uint32"), p.sbuf((1, 1), "uint32")
+    t, u = p.sbuf((128, 64), "bfloat16"), p.sbuf((64, 512), "bfloat16")
+    for written in (t, at, one):
+        p.memset(dst=written, value=0)
+    for k in range(4):
+        p.dma_copy(dst=x[128 * k : 128 * k + 128], src=t)
+    p.dma_transpose(dst=u, src=x)
+    p.dma_transpose(dst=u[:, :128], src=t)
+    p.dma_transpose(dst=u, src=x.ap([[64, 512], [1, 64]], vector_offset=at))
+    p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=one))
+    p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=one), engine="gpsimd")
+    p.dma_compute(dst=t, srcs=[t, x[:128], x[:128]], reduce_op="add")
+    p.tensor_copy(dst=t, src=t)
 
 
 PROGRAM = everything()
@@ -163,6 +181,9 @@ def other(key: str) -> Any:
         "memory.partitions": 64,
         "dma.max_row_bytes": 8192,
         "tensor.gate.ratio": Fraction(1, 3),
+        "dma.transpose.hbm_ratio": Fraction(1, 3),
+        "dma.transpose.sbuf_ratio": Fraction(1, 3),
+        "dma.compute.pair_ratio": Fraction(1, 3),
         "tensor.activity_throttle": 1.69,
     }
     special |= {f"sequencer.{e}.queue_depth": 1 for e in ("tensor", "vector", "scalar", "gpsimd")}

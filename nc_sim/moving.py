@@ -1,0 +1,116 @@
+"""What a DMA moves once its addresses are known: indices are read when the descriptors are made, data by each DMA engine.
+
+Elements are counted in the order of the destination.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+
+from .isa import View
+from .isa.dma import Dma, DmaCompute2d
+from .isa.errors import ProgramError
+from .isa.view import Dynamic, reach
+from .memory import Memories
+
+Places = np.ndarray  # element numbers in an HBM tensor, -1 where an address is out of bounds and skipped
+
+
+@attrs.frozen(eq=False)
+class Side:
+    """One end of a DMA: a view as it stands, its dimensions permuted, or places of its own for every element."""
+
+    view: View
+    axes: tuple[int, ...] | None = None
+    places: Places | None = None
+
+
+@attrs.frozen(eq=False)
+class Move:
+    """A DMA whose addresses are known."""
+
+    dma: Dma
+    dst: Side
+    sources: tuple[Side, ...]
+
+
+def found(dma: Dma, memories: Memories, where: str) -> Move | None:
+    """The DMA with its indices read; None if its one address is out of bounds and skipped.
+
+    Raises ProgramError for an address out of bounds, and for rows that are added to twice.
+    """
+    dst = _side(dma.dst, None, dma, memories, where)
+    sources = [_side(v, dma.axes, dma, memories, where) for v in dma.sources]
+    if dst is None or None in sources:
+        return None
+    return Move(dma, dst, tuple(s for s in sources if s is not None))
+
+
+def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories, where: str) -> Side | None:
+    if (moved := view.dynamic) is None:
+        return Side(view, axes)
+    numbers = memories.read(moved.index).astype(np.int64).T.reshape(-1)  # column by column (nki.isa.dma_transpose)
+    if not moved.vector:
+        at = attrs.evolve(view, offset=view.offset + int(numbers[0]) * moved.step * view.dtype.itemsize, dynamic=None)
+        low, high = at.extent
+        if moved.low <= low and high <= moved.high:
+            return Side(at, axes)
+        if dma.skips:
+            return None
+        raise ProgramError(where, f"{numbers[0]} moves {view} to bytes {low} to {high}", f"bytes {moved.low} to {moved.high}", dma.source)
+    places = _places(view, moved, numbers[: view.counts[0]], dma, where)
+    return Side(view, None, (places if axes is None else places.transpose(axes)).reshape(-1))
+
+
+def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: str) -> Places:
+    """Element numbers [rows, ...] of a view with an index for each row."""
+    size, strides, counts = view.dtype.itemsize, view.strides[1:], view.counts[1:]
+    low, high = reach(strides, counts)
+    start = view.offset // size + numbers * moved.step
+    inside = ((start + low) * size >= moved.low) & ((start + high + 1) * size <= moved.high)
+    if not inside.all() and not dma.skips:
+        row = int(np.flatnonzero(~inside)[0])
+        bounds = f"an address in bytes {moved.low} to {moved.high} of {view.tensor}, or oob_mode=skip"
+        raise ProgramError(where, f"index {numbers[row]} of row {row}", bounds, dma.source)
+    if isinstance(dma, DmaCompute2d) and view is dma.dst:
+        _unique(numbers, inside, where, dma)
+    out = start.reshape(-1, *(1,) * len(counts))
+    for axis, (stride, count) in enumerate(zip(strides, counts, strict=True), 1):
+        out = out + (np.arange(count, dtype=np.int64) * stride).reshape(-1, *(1,) * (len(counts) - axis))
+    return np.where(inside.reshape(-1, *(1,) * len(counts)), out, -1)
+
+
+def _unique(numbers: np.ndarray, inside: np.ndarray, where: str, dma: Dma) -> None:
+    """Rows that are added to may not repeat: nothing says what the hardware then leaves."""
+    known: dict[int, int] = {}
+    for row in np.flatnonzero(inside).tolist():
+        if (before := known.setdefault(int(numbers[row]), row)) != row:
+            raise ProgramError(where, f"index {numbers[row]} in rows {before} and {row}", "indices that do not repeat", dma.source)
+
+
+def read(move: Move, first: int, last: int, memories: Memories) -> tuple[np.ndarray, np.ndarray | None]:
+    """Elements `first` to `last`, unrounded, and which of them are moved (None: all)."""
+    parts, kept = [], None
+    for side in (move.dst, *move.sources):
+        if side.places is not None:
+            mine = side.places[first:last] >= 0
+            kept = mine if kept is None else kept & mine
+    for side in move.sources:
+        if side.places is None:
+            parts.append(memories.read_part(side.view, first, last, side.axes))
+        else:
+            parts.append(memories.elements(side.view)[np.maximum(side.places[first:last], 0)])
+    return move.dma.combine(parts), None if kept is None or kept.all() else kept
+
+
+def write(move: Move, first: int, values: np.ndarray, kept: np.ndarray | None, memories: Memories) -> None:
+    """Round and store what `read` gave."""
+    if move.dst.places is not None:
+        at = move.dst.places[first : first + len(values)]
+        at, values = (at, values) if kept is None else (at[kept], values[kept])
+        memories.elements(move.dst.view)[at] = memories.rounded(move.dst.view, values)
+    elif kept is None:
+        memories.write_part(move.dst.view, first, values)
+    else:
+        memories.array(move.dst.view).flat[first + np.flatnonzero(kept)] = memories.rounded(move.dst.view, values[kept])
