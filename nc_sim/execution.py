@@ -29,7 +29,7 @@ class Executed:
     """Instructions in the order in which a program executes them."""
 
     steps: tuple[Step, ...]
-    loads: Mapping[int, int]  # step that loads a register from tensor data -> the value taken
+    loads: Mapping[int, int]  # step that loads a register -> the value taken, if it was known
 
 
 @attrs.frozen
@@ -57,11 +57,13 @@ def executed(
     value, for engines that disagree about a loop, and after `most` iterations.
     """
     try:
-        return _Execution(tensors, most, None, {}).run(code)
+        if not observed:
+            return _Execution(tensors, most, None, {}).run(code)
     except _NeedsValues as e:
         if memories is None:
             found = f"register {e.register}, which {e.line or 'a register_load'} loads from tensor data"
             raise Unsupported(e.where, found, "a run with values, to know it") from None
+    assert memories is not None  # they were there when something was observed
     return _Execution(tensors, most, memories(), observed or {}).run(code)
 
 
@@ -155,7 +157,10 @@ class _Execution:
         """The value of a register load: what an earlier run saw, what memory holds, or what a constant says."""
         if self.memories is None:
             value = self.constant(instruction.src)
-            return _Unknown(step.line) if value is None else value
+            if value is None:
+                return _Unknown(step.line)
+            self.loads[len(self.steps)] = value
+            return value
         execute(step, self.memories, state)
         seen, number = self.observed.get(step.engine, ()), self.loaded[step.engine]
         self.loaded[step.engine] += 1

@@ -203,14 +203,13 @@ def _decided(
 
 def _seen(compiled: Compiled, loads: Mapping[int, int]) -> dict[Engine, list[int]] | None:
     """What the register loads of each engine found in a run, in the order of its queue; None if control was decided so."""
-    seen = {k: loads[k] for k in compiled.loads if k in loads}
-    if all(compiled.loads[k] == value for k, value in seen.items()):
+    if all(loads.get(k, value) == value for k, value in compiled.loads.items()):
         return None
     if not compiled.explicit:
         raise InternalError("simulate", "an automatic program loads other values in time than in program order", "the same")
     out: dict[Engine, list[int]] = {}
-    for k, value in seen.items():
-        out.setdefault(compiled.steps[k].engine, []).append(value)
+    for k in sorted(loads):
+        out.setdefault(compiled.steps[k].engine, []).append(loads[k])
     return out
 
 

@@ -341,6 +341,22 @@ def test_an_explicit_program_decides_by_what_it_loads_in_time(engine: str) -> No
     assert sum(s.engine is Engine.GPSIMD and s.instruction.opcode == "MEMSET" for s in r.steps) == 4
 
 
+def test_an_explicit_program_loads_a_constant_that_is_overwritten_first() -> None:
+    """Program order would load 2; another load before it is of data that decide nothing."""
+    p = Program("constant")
+    c, t, u = p.constant(np.array([[2]]), "int32"), p.sbuf((1, 1), "int32"), p.sbuf((1, 1), "float32")
+    ready, stored = p.semaphore("ready"), p.semaphore("stored")
+    n, other = p.register_alloc(), p.register_alloc()
+    p.memset(dst=t, value=5, update=ready.add(1))
+    p.register_load(other, t, engine="gpsimd", wait=ready >= 1)
+    p.register_load(n, c, engine="gpsimd", wait=stored >= 16)
+    for _ in p.dynamic_range(n):
+        p.memset(dst=u, value=0, engine="gpsimd")
+    p.dma_copy(dst=c, src=t, engine="sync", wait=ready >= 1, update=stored.add(16))
+    r = simulate(p)
+    assert sum(s.engine is Engine.GPSIMD and s.instruction.opcode == "MEMSET" for s in r.steps) == 5
+
+
 def test_an_explicit_program_settles_one_load_after_the_other() -> None:
     """Each round loads what the other engine wrote last, which program order puts later: 3, then 2, then 1, then 0."""
     p = Program("chain")
