@@ -1,0 +1,289 @@
+"""Every DMA packet of a trace. A trace keeps what each DMA engine has of each transfer; the packets follow from it.
+
+A DMA engine sends one packet at a time, and takes turns between its rings packet by packet. Where one ring alone has work,
+packets follow each other from the recorded start; where several have, they are passed again in turns, guided by the
+recorded starts. What this gives must end where the trace says. A share for which it does not is spread evenly over its
+recorded time and counted in `spread`: the profile then carries a warning.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..table import Ints
+from ..timing.dma import row_ticks
+from ..trace.hardware import Trace
+from ..trace.operands import packet_bytes
+from .source import Device
+
+SEMAPHORE_BYTES = 4  # of the packet that raises the semaphore (traces: 16 packets of 4 bytes end every DMA)
+AT_ONCE = 1 << 16  # packets of a part, about
+TRIES = 1000  # packets passed beyond four times those there are, before turns are given up
+
+
+@attrs.frozen(eq=False)
+class Packets:
+    """Some packets, in order of transfer, DMA engine and time. Times are ticks."""
+
+    share: Ints  # row of the trace's shares
+    place: Ints  # 0, 1, … within its share; the semaphore packet is the last
+    start: Ints
+    end: Ints
+    bytes: Ints  # in the wider of the two element types
+    read_bytes: Ints
+    write_bytes: Ints
+
+
+@attrs.frozen(eq=False)
+class Turns:
+    """When the packets of shares that took turns begin and end, in ticks after the first; equal ones are kept once."""
+
+    place: Ints  # of each share: where its packets begin below; -1: it had its engine for itself
+    start: Ints
+    end: Ints
+
+
+@attrs.frozen(eq=False)
+class Shares:
+    """What is known of each share's packets, in ticks."""
+
+    trace: Trace
+    packets: Ints  # with data
+    packet: Ints  # one of them
+    lead: Ints  # the first lasts so much longer
+    last: Ints  # the semaphore packet
+    turns: Turns
+    even: npt.NDArray[np.bool_]  # spread evenly
+    before: Ints  # packets of the same transfer that other engines send first
+    pieces: Ints  # into which a row of the transfer is cut
+
+    @property
+    def count(self) -> int:
+        """Packets in all, those of semaphores too. A share without an engine is one packet."""
+        return int(self.rows.sum())
+
+    @property
+    def rows(self) -> Ints:
+        """Packets of each share."""
+        return np.where(self.trace.shares.engine < 0, 1, self.packets + 1)
+
+    @property
+    def spread(self) -> int:
+        """Shares whose packets are not known one by one."""
+        return int(np.count_nonzero(self.even))
+
+
+def shares(device: Device) -> Shares:
+    """How each share of the trace divides into packets."""
+    trace, chip = device.trace, device.chip.reader()
+    s, t = trace.shares, trace.transfers
+    of = s.transfer
+    total = np.bincount(of, s.packets, len(t)).astype(np.int64)
+    pieces = np.maximum(1, total // np.maximum(1, t.rows))
+    load = np.array([v.startswith("HBM:") for v in (*t.source.values, "")])[t.source.index]
+    sizes, kind = np.unique(np.stack([-(-t.row_bytes // pieces), load]), axis=1, return_inverse=True)
+    ticks = np.array([row_ticks(size, bool(loads), chip) for size, loads in sizes.T.tolist()], np.int64)
+    packet = ticks[np.asarray(kind).reshape(-1)][of] if len(t) else of
+    engines = s.engine >= 0
+    ending = max(1, device.chip.ticks(chip("dma.semaphore_packet_ns")))
+    last = np.where(engines, ending, 0)
+    lead = np.where(engines & (s.packets > 0), s.end.ticks - s.start.ticks - last - s.packets * packet, 0)
+    turns, unexplained = _turns(trace, packet, ending, _Leads(device))
+    first = np.searchsorted(of, np.arange(len(t)))
+    before = s.packets.cumsum() - s.packets
+    even = engines & ((lead < 0) & (turns.place < 0) | unexplained)
+    return Shares(
+        trace, s.packets, packet, lead, last, turns, even, before - before[first][of] if len(s) else of, pieces[of] if len(t) else of
+    )
+
+
+def packets(given: Shares, at_once: int = AT_ONCE) -> Iterator[Packets]:
+    """All packets, some at a time."""
+    rows = given.rows
+    ends = rows.cumsum()
+    a = 0
+    while a < len(rows):
+        b = max(a + 1, int(np.searchsorted(ends, (ends[a - 1] if a else 0) + at_once, side="right")))
+        yield _some(given, np.arange(a, b), rows[a:b])
+        a = b
+
+
+def _some(given: Shares, which: Ints, rows: Ints) -> Packets:
+    s, t = given.trace.shares, given.trace.transfers
+    share = np.repeat(which, rows)
+    place = np.arange(len(share)) - np.repeat(rows.cumsum() - rows, rows)
+    packet, count, lead = given.packet[share], given.packets[share], given.lead[share]
+    begun, ended, last = s.start.ticks[share], s.end.ticks[share], given.last[share]
+    start = begun + place * packet + (place > 0) * lead
+    end = start + packet + (place == 0) * lead
+    final = place == count
+    even = given.even[share]
+    if even.any():
+        span = ended - last - begun
+        n = np.maximum(1, count)
+        start = np.where(even, begun + span * place // n, start)
+        end = np.where(even, begun + span * (place + 1) // n, end)
+    turned = np.flatnonzero((given.turns.place[share] >= 0) & ~final)
+    at = given.turns.place[share[turned]] + place[turned]
+    start[turned], end[turned] = begun[turned] + given.turns.start[at], begun[turned] + given.turns.end[at]
+    start, end = np.where(final, ended - last, start), np.where(final, ended, end)
+    free = s.engine[share] < 0
+    start, end = np.where(free, begun, start), np.where(free, ended, end)
+    of = s.transfer[share]
+    data = packet_bytes(given.before[share] + place, np.where(final, 0, 1), given.pieces[share], t.row_bytes[of])
+    data = np.where(free, s.bytes[share], data)
+    read, write = (on_side(data, t.bytes[of], side[of]) for side in (t.read_bytes, t.write_bytes))
+    raises = final & ~free
+    return Packets(
+        share, place, start, end, *(np.where(raises, SEMAPHORE_BYTES, c) for c in (data, read, write))
+    )  # fmt: skip
+
+
+# --- turns -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Share:
+    """A share that overlaps another on its DMA engine."""
+
+    row: int  # in its group
+    ring: int
+    start: int
+    end: int
+    packets: int
+    packet: int
+    leads: tuple[int, ...]  # how much longer its first packet may last
+
+
+class _Leads:
+    """What may be added to the first packet of a share: a stall, and once more where a load meets a busy engine."""
+
+    def __init__(self, device: Device) -> None:
+        self.transfers, self.ticks, self.chip = device.trace.transfers, device.chip.ticks, device.chip.reader()
+        self.load = [v.startswith("HBM:") for v in self.transfers.source.values]
+        self.known: dict[tuple[int, bool, int, int], tuple[int, ...]] = {}
+
+    def of(self, queue: int, source: int, packets: int, packet: int) -> tuple[int, ...]:
+        """By queue and source, which are numbers of the trace's texts, and the share's packets with their length."""
+        key = queue, self.load[source], packets, packet
+        if (found := self.known.get(key)) is None:
+            found = self.known[key] = self.leads(*key)
+        return found
+
+    def leads(self, queue: int, load: bool, packets: int, packet: int) -> tuple[int, ...]:
+        if not packets or not load:
+            return (0,)
+        mode = f"dma.{generation(self.transfers.queue.values[queue])}"
+        stall = self.ticks(self.chip(f"{mode}.load_stall_ns"))
+        busy = int(self.chip(f"{mode}.busy_stall_ratio") * packets * packet + Fraction(1, 2))
+        return (stall, stall + busy) if busy else (stall,)
+
+
+def _turns(trace: Trace, packet: Ints, last: int, leads: _Leads) -> tuple[Turns, npt.NDArray[np.bool_]]:
+    """Packets of shares that overlap another on their engine, and the shares whose packets turns do not explain."""
+    s, t = trace.shares, trace.transfers
+    place, unexplained = np.full(len(s), -1, np.int64), np.zeros(len(s), bool)
+    columns = [c.tolist() for c in (t.queue.index, t.source.index)]
+    known: dict[tuple[_Share, ...], list[int] | None] = {}  # many groups are alike: where their packets begin in start and end
+    start, end = array("q"), array("q")
+    for engine in np.unique(s.engine[s.engine >= 0]).tolist():
+        mine = np.flatnonzero(s.engine == engine)
+        mine = mine[np.argsort(s.start.ticks[mine], kind="stable")]
+        begun, ended = s.start.ticks[mine], s.end.ticks[mine]
+        first = np.flatnonzero(np.append(True, begun[1:] >= np.maximum.accumulate(ended)[:-1]))
+        after = np.append(first[1:], len(mine))
+        several = after - first > 1
+        rows = [c.tolist() for c in (mine, begun, ended, s.packets[mine], packet[mine], s.transfer[mine])]
+        for a, b in zip(first[several].tolist(), after[several].tolist(), strict=True):
+            together = tuple(
+                _Share(k, columns[0][of], x - rows[1][a], y - rows[1][a], n, p, leads.of(columns[0][of], columns[1][of], n, p))
+                for k, (x, y, n, p, of) in enumerate(zip(*(c[a:b] for c in rows[1:]), strict=True))
+            )
+            if together not in known:
+                passed = _pass(together, last, len(t.queue.values))
+                known[together] = None if passed is None else []
+                for share in together if passed is not None else ():
+                    known[together].append(len(start))  # type: ignore[union-attr]
+                    start.extend(x - share.start for x in passed[share.row][::2])  # type: ignore[index]
+                    end.extend(x - share.start for x in passed[share.row][1::2])  # type: ignore[index]
+            if (found := known[together]) is None:
+                unexplained[rows[0][a:b]] = True
+            else:
+                place[rows[0][a:b]] = found
+    starts, ends = (np.frombuffer(c, np.int64) if c else np.zeros(0, np.int64) for c in (start, end))
+    return Turns(place, starts, ends), unexplained
+
+
+Edges = tuple[Any, int, int, int] | None  # the packets before; row, start and end of one
+
+
+@attrs.frozen
+class _State:
+    """A DMA engine between two packets."""
+
+    now: int
+    turn: int  # the ring to look at first
+    at: tuple[int, ...]  # by ring: the share that is its first
+    sent: tuple[int, ...]  # and the packets of it that have begun
+    edges: Edges
+
+
+def _pass(together: tuple[_Share, ...], last: int, rings: int) -> dict[int, list[int]] | None:
+    """Pass the packets of shares in turns; each begins and ends as recorded, or there is no answer.
+
+    What the first packet of a load adds has two possible values; the recorded times decide.
+    """
+    queues = [[c for c in together if c.ring == r] for r in range(rings)]
+    states = [_State(together[0].start, together[0].ring, (0,) * rings, (0,) * rings, None)]
+    for _ in range(TRIES + 4 * sum(c.packets + 1 for c in together)):
+        if not states:
+            return None
+        state = states.pop()
+        now, heads = state.now, [q[k] if k < len(q) else None for q, k in zip(queues, state.at, strict=True)]
+        if not any(heads):
+            return _edges(state.edges, together)
+        begun = [c is not None and c.start <= now for c in heads]
+        ring = next((r % rings for r in range(state.turn, state.turn + rings) if begun[r % rings]), -1)
+        if ring < 0 or any(c and c.start < now and not k for c, k in zip(heads, state.sent, strict=True)):
+            continue
+        share, sent = heads[ring], state.sent[ring]
+        assert share is not None
+        if not sent and share.start != now:
+            continue
+        if sent < share.packets:
+            for lead in share.leads if not sent else (0,):
+                end = now + share.packet + lead
+                states.append(_State(end, ring + 1, state.at, _with(state.sent, ring, sent + 1), (state.edges, share.row, now, end)))
+        elif now + last == share.end:
+            states.append(_State(share.end, ring + 1, _with(state.at, ring, state.at[ring] + 1), _with(state.sent, ring, 0), state.edges))
+    return None
+
+
+def _with(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
+    return (*values[:place], value, *values[place + 1 :])
+
+
+def _edges(edges: Edges, together: tuple[_Share, ...]) -> dict[int, list[int]]:
+    """By row: start and end of each packet, in order."""
+    out: dict[int, list[int]] = {c.row: [] for c in together}
+    while edges:
+        edges, row, start, end = edges
+        out[row] += end, start
+    return {row: times[::-1] for row, times in out.items()}
+
+
+def on_side(size: Ints, whole: Ints, side: Ints) -> Ints:
+    """Bytes of a part of a DMA on one side, where the wider of the two element types counts `size` of `whole`."""
+    return np.where(side > 0, size // np.maximum(1, whole // np.maximum(1, side)), 0)
+
+
+def generation(queue: str) -> str:
+    """Who makes the descriptors of a queue, by its name: hardware, software or static."""
+    return "hardware" if queue.endswith("DynamicHW") else "software" if queue.endswith("Dynamic") else "static"
