@@ -65,8 +65,8 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profil
     `release_ns`, when each engine's queue is released after Sync's, places time zero where Sync has no instruction.
     """
     release_ns = release_ns or {}
-    rows = list(_rows(path))
-    body = _body(path, rows)
+    found = list(rows(path))
+    body = _body(path, found)
     if not body:
         raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
     queues: dict[Engine, list[tuple[int, dict[str, str]]]] = collections.defaultdict(list)
@@ -90,7 +90,7 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profil
         measured.append(m)
     origin = _origin(path, steps, measured, release_ns)
     name = path.name.removesuffix(".csv").removesuffix(".instr")
-    phase, source = _gate_phase(path, name, origin, [r for _, r in rows])
+    phase, source = _gate_phase(path, name, origin, [r for _, r in found])
     return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source)
 
 
@@ -108,7 +108,8 @@ def _origin(path: Path, steps: list[Step], measured: list[Measured], release_ns:
     return max(0, min(known))
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Every row of `NAME.instr.csv` with its line number, checked; those of the runtime too."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
