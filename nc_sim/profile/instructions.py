@@ -13,7 +13,7 @@ from ..table import Ints, Op
 from .packets import generation
 from .source import Device
 from .summary import WAITING
-from .table import GROUP, NO_TEXT, Array, Columns, Some, Table, Words, from_rows, merged, of, picked, words
+from .table import GROUP, NO_TEXT, Array, Columns, Some, Table, Words, distinct, from_rows, later, merged, of, picked, words
 
 DMA, INSTRUCTION = "dma_block", "instruction"  # names of tables in Flow
 DMA_OPCODE = "DMA_DIRECT2D"
@@ -207,16 +207,20 @@ def _are(values: tuple[str, ...], names: frozenset[str]) -> Array:
 
 def semaphore_updates(device: Device) -> Table:
     """Every change of a hardware semaphore, in order of time."""
+    return later("SemaphoreUpdate", len(device.trace.semaphores), lambda: _updates(device))
+
+
+def _updates(device: Device) -> Columns:
     s, i = device.trace.semaphores, device.trace.instructions
     names = {(op, one): OPERATIONS[Op(op)][0 if one else 1] for op in (0, 1, 2) for one in (True, False)}
     operation = picked(names.values(), s.operation * 2 + (s.amount != 1))
     dma = _are(i.opcode.values, frozenset({DMA_OPCODE}))[i.opcode.index[s.instruction]] if len(s) else np.zeros(0, bool)
     engine = i.engine.index[s.instruction]
-    return of("SemaphoreUpdate", {
+    return {
         "timestamp": s.time.ns + device.shift_ns, "id": words(s.name), "value": s.value,
         "update_source": Words((*i.engine.values, "AXI"), np.where(dma, len(i.engine.values), engine)),
         "update_operation_type": operation, "update_trigger_timing": _timing(device, dma), "pcore_idx": np.zeros(len(s), np.int64),
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def _timing(device: Device, dma: Array) -> Words:
@@ -264,7 +268,7 @@ def _met(device: Device) -> tuple[Ints, Ints]:
     rows, number, value = order[place], np.repeat(number, count), np.repeat(value, count)
     ready = i.ready.ticks[rows] + i.wait.ticks[rows]
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for semaphore in np.unique(number).tolist():
+    for semaphore in distinct(number).tolist():
         updates, mine = np.flatnonzero(s.id == semaphore), np.flatnonzero((number == semaphore) & (value > 0))
         latest = np.searchsorted(s.time.ticks[updates], ready[mine], side="right") - 1
         found = _rise(s.value[updates], value[mine], latest)
@@ -283,7 +287,7 @@ def _rise(values: Ints, wanted: Ints, latest: Ints) -> Ints:
         found = np.searchsorted(values, wanted)
         return np.where(found <= latest, found, -1)
     out = np.full(len(wanted), -1, np.int64)
-    for value in np.unique(wanted).tolist():
+    for value in distinct(wanted).tolist():
         met, mine = values >= value, wanted == value
         rise = np.maximum.accumulate(np.where(met & ~np.append(False, met[:-1]), np.arange(len(met)), -1))
         seen = np.maximum(latest[mine], 0)

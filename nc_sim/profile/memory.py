@@ -14,7 +14,7 @@ from ..table import Ints
 from .instructions import DMA_OPCODE
 from .movement import queue_name
 from .source import Device, tensors_of
-from .table import Array, Table, from_rows, of
+from .table import Array, Table, distinct, from_rows, of
 
 SHOWN = (0, 32, 64, 96)  # partitions of SBUF that the tables show
 BANKS = 8  # of PSUM that the tables show
@@ -84,7 +84,7 @@ def psum_usage(device: Device) -> Table:
 def _usage(name: str, found: list[Life], shares: Mapping[str, list[float]]) -> Table:
     """Values over time: a column is the sum of the shares of what is there. Sums begin anew at each moment, so that empty is 0."""
     start, end = (np.array([getattr(v, k) for v in found], np.int64) for k in ("start", "end"))
-    time = np.unique(np.concatenate([start, end]))
+    time = distinct(np.concatenate([start, end]))
     columns: dict[str, Array] = {"timestamp": time}
     for column, values in shares.items():
         columns[column] = _levels(time, start, end, np.array(values, np.float64))

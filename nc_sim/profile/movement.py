@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import attrs
 import numpy as np
 
 from ..table import Ints
+from ..trace.operands import HBM_APERTURE
 from ..trace.perfetto import DMA_ENGINES
 from ..trace.profile_operands import PARTITION_STRIDE, SBUF_APERTURE
 from .instructions import queue_types
 from .packets import Packets, Shares, on_side, packets
 from .source import Device
-from .table import NO_TEXT, Array, Columns, Some, Table, Words, from_rows, of, picked, rounded_ns
+from .table import NO_TEXT, Array, Columns, Some, Table, Words, distinct, from_rows, later, of, picked, rounded_ns
 
 PLACES = {"input": "[INPUT]", "output": "[OUTPUT]"}  # of a tensor in HBM, by its kind; SBUF is [SB]
 RAISED = re.compile(r"semaphore=(\d+)")
+SIZE = {side: re.compile(rf"{side}_elem_size=(\d+)") for side in ("src", "dst")}
 SIDE = {side: re.compile(rf"{side}_pattern=\[([\d,]+)\]\[([\d,]+)\].*?{side}_addr_imm=0x([0-9a-f]+)") for side in ("src", "dst")}
 SBUF_SPAN = PARTITION_STRIDE * 128  # of the addresses of SBUF in DMA operands
 
@@ -114,7 +117,8 @@ def transfers(device: Device) -> Table:
         "queue_type": made.types, "variable": made.variables, "read_bytes": t.read_bytes, "write_bytes": t.write_bytes,
         "transfer_bytes": t.bytes, "throughput": throughput(t.bytes, end - start), "source": _place(device, "source"),
         "dest": _place(device, "destination"), "semaphore_id": semaphores[i.semaphores.index[t.instruction]],
-        **_partitions(i.work.values, work, "src", "read"), **_partitions(i.work.values, work, "dst", "write"),
+        **_side(i.work.values, work, "src", "read"), **_side(i.work.values, work, "dst", "write"),
+        "is_transpose_mode": np.zeros(count, bool),
         "trigger": i.start.ns[t.instruction] + shift, "completion": i.end.ns[t.instruction] + shift,
     })  # fmt: skip
 
@@ -126,31 +130,47 @@ def _place(device: Device, side: str) -> Words:
     return picked(values, column.index)
 
 
-def _partitions(texts: tuple[str, ...], work: Ints, side: str, verb: str) -> Columns:
-    """Partitions of SBUF that the operands name on one side: a range as text, and how many; none in HBM."""
-    names: list[str | None] = []
-    counts = []
-    for text in texts:
-        found = SIDE[side].search(text) if "_pattern=" in text else None
-        address = int(found[3], 16) - SBUF_APERTURE if found else -1
-        if found is None or not 0 <= address < SBUF_SPAN:
-            names.append(None)
-            counts.append(0)
-            continue
-        sizes = [int(n) for s, n in zip(found[1].split(","), found[2].split(","), strict=True) if int(s) == PARTITION_STRIDE]
-        first, count = address // PARTITION_STRIDE, sizes[0] if sizes else 1
-        names.append(str(first) if count == 1 else f"{first}-{first + count - 1}")
-        counts.append(count)
-    column = picked(names, work)
-    return {f"{verb}_sbuf_partitions": column, f"{verb}_num_sbuf_partitions": np.array(counts or [0], np.int64)[work]}
+@attrs.frozen
+class _Pattern:
+    """What the operands of a DMA say of one side, as text; None for another instruction, partitions also in HBM."""
+
+    shape: str | None = None
+    offset: str | None = None
+    steps: str | None = None
+    sbuf_partitions: str | None = None
+    num_sbuf_partitions: int = 0
+
+
+def _side(texts: tuple[str, ...], work: Ints, side: str, verb: str) -> Columns:
+    """Partitions of SBUF, and the pattern in bytes, innermost dimension first."""
+    found = [_pattern(text, side) for text in texts] or [_Pattern()]
+    columns: dict[str, Words | Ints] = {
+        f"{verb}_{name}": picked([getattr(v, name) for v in found], work) for name in ("shape", "offset", "steps", "sbuf_partitions")
+    }
+    return {**columns, f"{verb}_num_sbuf_partitions": np.array([v.num_sbuf_partitions for v in found], np.int64)[work]}
+
+
+def _pattern(text: str, side: str) -> _Pattern:
+    found, size = (SIDE[side].search(text), SIZE[side].search(text)) if "_pattern=" in text else (None, None)
+    if found is None or size is None:
+        return _Pattern()
+    dimensions = [(int(s), int(n)) for s, n in zip(found[1].split(","), found[2].split(","), strict=True) if n != "1"]
+    address = int(found[3], 16)
+    in_sbuf = SBUF_APERTURE <= address < SBUF_APERTURE + SBUF_SPAN
+    offset = address - (SBUF_APERTURE if in_sbuf else HBM_APERTURE)
+    shape, steps = ([first, *(d[k] for d in dimensions)] for k, first in ((1, int(size[1])), (0, 1)))
+    if not in_sbuf:
+        return _Pattern(str(shape), f"[{offset:#x}]", str(steps))
+    count = next((n for step, n in dimensions if step == PARTITION_STRIDE), 1)
+    first = offset // PARTITION_STRIDE
+    return _Pattern(str(shape), f"[{offset:#x}]", str(steps), str(first) if count == 1 else f"{first}-{first + count - 1}", count)
 
 
 def queues(device: Device) -> Table:
     """Every queue on every DMA engine that it reached."""
     t, s = device.trace.transfers, device.trace.shares
-    size = max(1, len(t.queue.values))
     mine = s.engine >= 0
-    pairs = np.unique(t.queue.index[s.transfer[mine]] * 1024 + s.engine[mine]) if size else np.zeros(0, np.int64)
+    pairs = distinct(t.queue.index[s.transfer[mine]] * 1024 + s.engine[mine])
     return from_rows("DmaQueuesInfo", [
         {"name": t.queue.values[k // 1024], "pcore_idx": 0, "idx": k // 1024, "engine_idx": k % 1024 + DMA_ENGINES * device.core}
         for k in pairs.tolist()
@@ -185,14 +205,18 @@ def _usage(device: Device, name: str, size: Ints) -> Table:
     s = device.trace.shares
     some = (size > 0) & (s.end.ns > s.start.ns)
     start, end, size = s.start.ns[some], s.end.ns[some], size[some]
-    time, rate = _steps(start, end, size * 1e9 / (end - start))
-    _, under_way = _steps(start, end, np.ones(len(start), np.int64))
-    order = np.argsort(end, kind="stable")
-    total = np.append(0, size[order].cumsum())[np.searchsorted(end[order], time, side="right")]
-    return of(name, {
-        "timestamp": time + device.shift_ns, "current_throughput": np.where(under_way > 0, np.maximum(rate, 0.0), 0.0),
-        "total_transfer_bytes": total, "pcore_idx": np.zeros_like(time),
-    })  # fmt: skip
+
+    def make() -> Columns:
+        time, rate = _steps(start, end, size * 1e9 / (end - start))
+        _, under_way = _steps(start, end, np.ones(len(start), np.int64))
+        order = np.argsort(end, kind="stable")
+        total = np.append(0, size[order].cumsum())[np.searchsorted(end[order], time, side="right")]
+        return {
+            "timestamp": time + device.shift_ns, "current_throughput": np.where(under_way > 0, np.maximum(rate, 0.0), 0.0),
+            "total_transfer_bytes": total, "pcore_idx": np.zeros_like(time),
+        }  # fmt: skip
+
+    return later(name, len(distinct(np.concatenate([start, end]))), make)
 
 
 def _steps(start: Ints, end: Ints, height: Array) -> tuple[Ints, Array]:

@@ -22,6 +22,7 @@ from ..timing.dma import row_ticks
 from ..trace.hardware import Trace
 from ..trace.operands import packet_bytes
 from .source import Device
+from .table import distinct
 
 SEMAPHORE_BYTES = 4  # of the packet that raises the semaphore (traces: 16 packets of 4 bytes end every DMA)
 AT_ONCE = 1 << 16  # packets of a part, about
@@ -95,7 +96,7 @@ def shares(device: Device) -> Shares:
     ending = max(1, device.chip.ticks(chip("dma.semaphore_packet_ns")))
     last = np.where(engines, ending, 0)
     lead = np.where(engines & (s.packets > 0), s.end.ticks - s.start.ticks - last - s.packets * packet, 0)
-    turns, unexplained = _turns(trace, packet, ending, _Leads(device))
+    turns, unexplained = _turns(device, load, packet, ending)
     first = np.searchsorted(of, np.arange(len(t)))
     before = s.packets.cumsum() - s.packets
     even = engines & ((lead < 0) & (turns.place < 0) | unexplained)
@@ -162,63 +163,57 @@ class _Share:
     leads: tuple[int, ...]  # how much longer its first packet may last
 
 
-class _Leads:
+def _leads(device: Device, queue: int, load: int, packets: int, packet: int) -> tuple[int, ...]:
     """What may be added to the first packet of a share: a stall, and once more where a load meets a busy engine."""
-
-    def __init__(self, device: Device) -> None:
-        self.transfers, self.ticks, self.chip = device.trace.transfers, device.chip.ticks, device.chip.reader()
-        self.load = [v.startswith("HBM:") for v in self.transfers.source.values]
-        self.known: dict[tuple[int, bool, int, int], tuple[int, ...]] = {}
-
-    def of(self, queue: int, source: int, packets: int, packet: int) -> tuple[int, ...]:
-        """By queue and source, which are numbers of the trace's texts, and the share's packets with their length."""
-        key = queue, self.load[source], packets, packet
-        if (found := self.known.get(key)) is None:
-            found = self.known[key] = self.leads(*key)
-        return found
-
-    def leads(self, queue: int, load: bool, packets: int, packet: int) -> tuple[int, ...]:
-        if not packets or not load:
-            return (0,)
-        mode = f"dma.{generation(self.transfers.queue.values[queue])}"
-        stall = self.ticks(self.chip(f"{mode}.load_stall_ns"))
-        busy = int(self.chip(f"{mode}.busy_stall_ratio") * packets * packet + Fraction(1, 2))
-        return (stall, stall + busy) if busy else (stall,)
+    if not packets or not load:
+        return (0,)
+    chip, mode = device.chip.reader(), f"dma.{generation(device.trace.transfers.queue.values[queue])}"
+    stall = device.chip.ticks(chip(f"{mode}.load_stall_ns"))
+    busy = int(chip(f"{mode}.busy_stall_ratio") * packets * packet + Fraction(1, 2))
+    return (stall, stall + busy) if busy else (stall,)
 
 
-def _turns(trace: Trace, packet: Ints, last: int, leads: _Leads) -> tuple[Turns, npt.NDArray[np.bool_]]:
+def _turns(device: Device, load: npt.NDArray[np.bool_], packet: Ints, last: int) -> tuple[Turns, npt.NDArray[np.bool_]]:
     """Packets of shares that overlap another on their engine, and the shares whose packets turns do not explain."""
-    s, t = trace.shares, trace.transfers
+    s, t = device.trace.shares, device.trace.transfers
     place, unexplained = np.full(len(s), -1, np.int64), np.zeros(len(s), bool)
-    columns = [c.tolist() for c in (t.queue.index, t.source.index)]
-    known: dict[tuple[_Share, ...], list[int] | None] = {}  # many groups are alike: where their packets begin in start and end
+    known: dict[tuple[tuple[int, ...], ...], list[int] | None] = {}  # many groups are alike: where their packets are in start and end
     start, end = array("q"), array("q")
-    for engine in np.unique(s.engine[s.engine >= 0]).tolist():
+    for engine in distinct(s.engine[s.engine >= 0]).tolist():
         mine = np.flatnonzero(s.engine == engine)
         mine = mine[np.argsort(s.start.ticks[mine], kind="stable")]
-        begun, ended = s.start.ticks[mine], s.end.ticks[mine]
+        begun, ended, of = s.start.ticks[mine], s.end.ticks[mine], s.transfer[mine]
         first = np.flatnonzero(np.append(True, begun[1:] >= np.maximum.accumulate(ended)[:-1]))
-        after = np.append(first[1:], len(mine))
-        several = after - first > 1
-        rows = [c.tolist() for c in (mine, begun, ended, s.packets[mine], packet[mine], s.transfer[mine])]
-        for a, b in zip(first[several].tolist(), after[several].tolist(), strict=True):
-            together = tuple(
-                _Share(k, columns[0][of], x - rows[1][a], y - rows[1][a], n, p, leads.of(columns[0][of], columns[1][of], n, p))
-                for k, (x, y, n, p, of) in enumerate(zip(*(c[a:b] for c in rows[1:]), strict=True))
-            )
-            if together not in known:
-                passed = _pass(together, last, len(t.queue.values))
-                known[together] = None if passed is None else []
-                for share in together if passed is not None else ():
-                    known[together].append(len(start))  # type: ignore[union-attr]
-                    start.extend(x - share.start for x in passed[share.row][::2])  # type: ignore[index]
-                    end.extend(x - share.start for x in passed[share.row][1::2])  # type: ignore[index]
-            if (found := known[together]) is None:
-                unexplained[rows[0][a:b]] = True
+        count = np.diff(first, append=len(mine))
+        zero = np.repeat(begun[first], count)
+        told = [
+            c.tolist() for c in (t.queue.index[of], load[of].astype(np.int64), begun - zero, ended - zero, s.packets[mine], packet[mine])
+        ]
+        for a, n in zip(first[count > 1].tolist(), count[count > 1].tolist(), strict=True):
+            key = tuple(zip(*(c[a : a + n] for c in told), strict=True))
+            if key not in known:
+                known[key] = _kept(device, key, last, start, end)
+            found = known[key]
+            if found is None:
+                unexplained[mine[a : a + n]] = True
             else:
-                place[rows[0][a:b]] = found
+                place[mine[a : a + n]] = found
     starts, ends = (np.frombuffer(c, np.int64) if c else np.zeros(0, np.int64) for c in (start, end))
     return Turns(place, starts, ends), unexplained
+
+
+def _kept(device: Device, key: tuple[tuple[int, ...], ...], last: int, start: array[int], end: array[int]) -> list[int] | None:
+    """Pass a group of shares and append its packets' times; returns where those of each share begin."""
+    together = [_Share(k, q, x, y, n, p, _leads(device, q, load, n, p)) for k, (q, load, x, y, n, p) in enumerate(key)]
+    passed = _pass(together, last, len(device.trace.transfers.queue.values))
+    if passed is None:
+        return None
+    places = []
+    for share in together:
+        places.append(len(start))
+        start.extend(x - share.start for x in passed[share.row][::2])
+        end.extend(x - share.start for x in passed[share.row][1::2])
+    return places
 
 
 Edges = tuple[Any, int, int, int] | None  # the packets before; row, start and end of one
@@ -235,7 +230,7 @@ class _State:
     edges: Edges
 
 
-def _pass(together: tuple[_Share, ...], last: int, rings: int) -> dict[int, list[int]] | None:
+def _pass(together: list[_Share], last: int, rings: int) -> dict[int, list[int]] | None:
     """Pass the packets of shares in turns; each begins and ends as recorded, or there is no answer.
 
     What the first packet of a load adds has two possible values; the recorded times decide.
@@ -270,7 +265,7 @@ def _with(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
     return (*values[:place], value, *values[place + 1 :])
 
 
-def _edges(edges: Edges, together: tuple[_Share, ...]) -> dict[int, list[int]]:
+def _edges(edges: Edges, together: list[_Share]) -> dict[int, list[int]]:
     """By row: start and end of each packet, in order."""
     out: dict[int, list[int]] = {c.row: [] for c in together}
     while edges:

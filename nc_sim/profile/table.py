@@ -90,6 +90,18 @@ def of(name: str, columns: Columns) -> Table:
     return Table(name, lambda: ({k: c[a : a + GROUP] for k, c in columns.items()} for a in range(0, count, GROUP)), count)
 
 
+def later(name: str, rows: int, make: Callable[[], Columns]) -> Table:
+    """A table of so many rows whose columns are made when they are asked for, and not kept."""
+
+    def parts() -> Iterator[Columns]:
+        made = of(name, make())
+        if made.rows != rows:
+            raise InternalError(f"profile table {name}", f"{made.rows} rows", f"{rows}")
+        return made.parts()
+
+    return Table(name, parts, rows)
+
+
 def from_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Table:
     """A small table from one mapping for each row; what none of them names is null."""
     given = list(rows)
@@ -134,6 +146,12 @@ def rounded_ns(ticks: Ints, ticks_per_ns: tuple[int, int]) -> Ints:
     numerator, denominator = ticks_per_ns
     whole, rest = np.divmod(ticks, numerator)
     return np.asarray(whole * denominator + (2 * rest * denominator + numerator) // (2 * numerator), np.int64)
+
+
+def distinct(column: Ints) -> Ints:
+    """The distinct numbers of a column, sorted; numpy's own way is many times slower for regular times."""
+    column = np.sort(column)
+    return np.asarray(column[np.append(True, column[1:] != column[:-1])[: len(column)]], np.int64)
 
 
 def merged(start: Ints, end: Ints) -> tuple[Ints, Ints]:
