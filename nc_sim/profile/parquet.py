@@ -16,6 +16,11 @@ from .table import NO_TEXT, Column, Columns, Some, Table, Words, length
 
 SUFFIX = ".parquet"
 COMPRESSION = "zstd"
+# Whole numbers that rise from row to row: their differences take an eighth of the room.
+RISING = frozenset({
+    "id", "in_id", "out_id", "packet_aggregation_id", "pc", "timestamp", "start_ts", "end_ts", "dma_trigger_start_ts",
+    "dma_trigger_end_ts", "trigger", "completion", "total_transfer_bytes", "block_id",
+})  # fmt: skip
 
 
 def require() -> Any:
@@ -42,7 +47,7 @@ def save(
         for name, table in tables.items():
             path = folder / f"{name}{SUFFIX}"
             schema = _schema(arrow, name, simulated)
-            with replacing(path) as partial, arrow.parquet.ParquetWriter(partial, schema, compression=COMPRESSION) as writer:
+            with replacing(path) as partial, arrow.parquet.ParquetWriter(partial, schema, **_encoding(name)) as writer:
                 for part in table.parts():
                     writer.write_batch(_batch(arrow, schema, name, part))
                     done += length(part)
@@ -54,6 +59,17 @@ def save(
     except OSError as e:
         raise ProgramError(str(folder), f"cannot be written: {e.strerror or e}", PLACE) from None
     return out
+
+
+def _encoding(name: str) -> dict[str, Any]:
+    """Differences for what rises, a dictionary for other whole numbers and texts, which repeat."""
+    whole = {f.name for f in fields(name) if f.stored in ("int64", "int32")}
+    texts = {f.name for f in fields(name) if f.stored == "string"}
+    rising = sorted(whole & RISING)
+    return {
+        "compression": COMPRESSION, "use_dictionary": sorted((whole | texts) - set(rising)),
+        "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+    }  # fmt: skip
 
 
 def _schema(arrow: Any, name: str, simulated: bool) -> Any:
