@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
 
 import attrs
@@ -127,3 +128,16 @@ def test_a_dma_whose_time_was_measured_is_one_packet_on_no_engine() -> None:
     (packet,) = np.flatnonzero(got.share == row).tolist()
     assert got.bytes[packet] == 128 * 256 * 4
     assert (got.start[packet], got.end[packet]) == (known.trace.shares.start.ticks[row], known.trace.shares.end.ticks[row])
+
+
+def test_the_memory_of_a_part_does_not_grow_with_the_program() -> None:
+    def peak(tiles: int) -> int:
+        known = packets.shares(source.of_result(simulate(workloads.load("pipeline").build(tiles=tiles), values=False)))
+        tracemalloc.start()
+        for part in packets.packets(known, 5000):
+            del part
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(200) < 1.5 * peak(50)  # 57,600 packets, 14,400 packets
