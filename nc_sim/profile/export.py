@@ -50,6 +50,7 @@ LISTS: dict[str, tuple[str, Mapping[str, str]]] = {
 }  # fmt: skip
 LABELS = {"tensor": "Tensor", "vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "sync": "Sync"}
 WITHOUT_SUBGRAPH = ("metadata", "neff_node")
+DATA_VERSION = 8  # of the public profiles whose form this is
 
 
 def save_json(
@@ -101,8 +102,11 @@ def _as_profiled(key: str, row: dict[str, Any]) -> dict[str, Any]:
     elif key == "dma":
         row["subgroup"] = f"Q{row['dma_queue']}" + (f"-E{row['dma_engine']}" if "dma_engine" in row else "")
         row |= {k: str(row[k]) for k in ("dma_engine", "dma_queue") if k in row}
+        row |= {"aggregated": "no", "duplicate": "no"}
     elif key == "ham":
         row["type"] = 0
+    elif key == "metadata":
+        row["data_version"] = DATA_VERSION
     return row
 
 

@@ -16,7 +16,6 @@ from .summary import WAITING
 from .table import GROUP, NO_TEXT, Array, Columns, Some, Table, Words, distinct, from_rows, later, merged, of, picked, words
 
 DMA, INSTRUCTION = "dma_block", "instruction"  # names of tables in Flow
-DMA_OPCODE = "DMA_DIRECT2D"
 # bf16-equivalent flops by element type; fp8 by generation (schema reference, adjusted_flops).
 ADJUSTED = {"float32": 4.0, "tfloat32": 1.0, "bfloat16": 1.0, "float16": 1.0, "uint8": 0.5}
 FP8, FP8_FIRST, FIRST_CORE = 0.5, 1.0, "NeuronCore-v2"
@@ -48,7 +47,7 @@ class _Instructions:
     """What all parts of the Instruction table share."""
 
     def __init__(self, device: Device) -> None:
-        i, t = device.trace.instructions, device.trace.transfers
+        i = device.trace.instructions
         self.device = device
         self.products = np.array([v == "MATMUL" for v in i.opcode.values] or [False])
         self.weights = np.array([v == "LDWEIGHTS" for v in i.opcode.values] or [False])
@@ -57,8 +56,7 @@ class _Instructions:
         functions = (w.split(" ", 1)[0] if "=" not in w.split(" ", 1)[0] else None for w in i.work.values)
         self.functions = picked(functions, np.arange(len(i.work.values)))
         self.activates = np.array([v == "ACTIVATE" for v in i.opcode.values] or [False])
-        self.transfer = np.full(len(i), -1, np.int64)
-        self.transfer[t.instruction] = np.arange(len(t))
+        self.transfer = transfer_of(device)
         self.kinds = queue_bytes(device)
         self.frame = {v: k for k, v in enumerate(_lines(i.line.values), 1)}
 
@@ -108,6 +106,13 @@ class _Instructions:
             "dma_trigger_end_ts": Some(ended, valid),
             "dma_wait_time_ns": Some(begun - end, valid),
         }
+
+
+def transfer_of(device: Device) -> Ints:
+    """Of each instruction: the transfer that it triggers, or -1."""
+    out = np.full(len(device.trace.instructions), -1, np.int64)
+    out[device.trace.transfers.instruction] = np.arange(len(device.trace.transfers))
+    return out
 
 
 def _tracks(engine: Words, product: Array) -> Words:
@@ -214,7 +219,7 @@ def _updates(device: Device) -> Columns:
     s, i = device.trace.semaphores, device.trace.instructions
     names = {(op, one): OPERATIONS[Op(op)][0 if one else 1] for op in (0, 1, 2) for one in (True, False)}
     operation = picked(names.values(), s.operation * 2 + (s.amount != 1))
-    dma = _are(i.opcode.values, frozenset({DMA_OPCODE}))[i.opcode.index[s.instruction]] if len(s) else np.zeros(0, bool)
+    dma = transfer_of(device)[s.instruction] >= 0
     engine = i.engine.index[s.instruction]
     return {
         "timestamp": s.time.ns + device.shift_ns, "id": words(s.name), "value": s.value,
@@ -241,10 +246,8 @@ def _timing(device: Device, dma: Array) -> Words:
 def flow(device: Device) -> Table:
     """What each instruction waited for: the instruction or DMA whose update met its wait, and the DMAs that triggers set off."""
     i, t = device.trace.instructions, device.trace.transfers
-    of_dma = np.full(len(i), -1, np.int64)
-    of_dma[t.instruction] = np.arange(len(t))
     source, target = _met(device)
-    transfer = of_dma[source]
+    transfer = transfer_of(device)[source]
     dma = transfer >= 0
     ended = np.where(dma, t.end.ns[np.maximum(transfer, 0)], i.end.ns[source]) if len(t) else i.end.ns[source]
     table = Words((INSTRUCTION, DMA), np.concatenate([dma.astype(np.int64), np.zeros(len(t), np.int64)]))

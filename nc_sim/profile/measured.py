@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
-import numpy as np
 
-from ..isa import Engine
+from ..isa import Engine, Instruction
 from ..isa.errors import ProgramError
 from ..isa.tensor import LoadWeights, Matmul
 from ..trace import profile_csv
@@ -28,6 +28,7 @@ from .table import Table, from_rows
 
 PACKET_COLUMNS = ("timestamp_ns", "duration_ns", "dma_engine", "dma_queue", "queue_type", "bytes", "packet_idx")
 SUFFIX = ".instr.csv"
+CHIP = ("pe_clock_freq", "pe_clock_others", "hbm_ddr_bandwidth")  # of the metadata of profiles.json
 WHOLE_PASSES = "2.28."  # profiler versions known to count each pass of an fp32 product as a whole one
 BYTES = ("hbm_read_bytes", "hbm_write_bytes", "sbuf_read_bytes", "sbuf_write_bytes", "psum_read_bytes", "psum_write_bytes")
 
@@ -51,27 +52,41 @@ def read(path: str | Path, *, physical_cores: int = 2, core: str = "NeuronCore-v
     """
     path = Path(path)
     name = path.name.removesuffix(".csv").removesuffix(".instr")
-    told = _told(path.with_name("profiles.json"), name)
+    body = profile_csv.read(path, dict.fromkeys(Engine, 0.0)).steps  # where time zero is does not matter here
+    rows = ((f"{path.name}:{line}", row) for line, row in profile_csv.rows(path))
+    return profile_of(
+        name, rows, {s.line: s.instruction for s in body}, _rows(path.with_name(f"{name}.dma.csv")),
+        _told(path.with_name("profiles.json"), name), physical_cores=physical_cores, core=core,
+    )  # fmt: skip
+
+
+def profile_of(
+    name: str, rows: Iterable[tuple[str, Mapping[str, str]]], body: Mapping[str, Instruction],
+    packets: Iterable[tuple[str, Mapping[str, str]]], told: Mapping[str, Any], *, physical_cores: int, core: str,
+) -> Profile:  # fmt: skip
+    """A profile from rows with the columns of the CSV files, each with its place, whatever file they come from.
+
+    `body` has the instructions of the kernel by the place of their row. `told` may have total_time in seconds, model_flops,
+    profiler_version, and metadata with the chip's clocks and bandwidth.
+    """
     whole = 2 if str(told.get("profiler_version", "")).startswith(WHOLE_PASSES) else 1
-    instructions = from_rows("Instruction", list(_instructions(path, core, whole)))
-    beside = path.with_name(f"{name}.dma.csv")
-    packets = from_rows("DmaPacket", list(_packets(beside)))
-    ends = [max(t.columns()["end_ts"], default=0) for t in (instructions, packets)]
+    instructions = from_rows("Instruction", list(_instructions(rows, body, core, whole)))
+    moved_in = from_rows("DmaPacket", list(_packets(packets)))
+    ends = [max(t.columns()["end_ts"], default=0) for t in (instructions, moved_in)]
     meta = told.get("metadata", {})
     facts = Facts(
         total_time_ns=round(told["total_time"] * 1e9, 3) if "total_time" in told else float(max(ends)), physical_cores=physical_cores,
         tensor_ghz=meta.get("pe_clock_freq"), core_ghz=meta.get("pe_clock_others"), hbm_bytes_per_s=meta.get("hbm_ddr_bandwidth"),
         model_flops=told.get("model_flops", 0),
     )  # fmt: skip
-    return Profile(name, instructions, packets, facts)
+    return Profile(name, instructions, moved_in, facts)
 
 
-def _instructions(path: Path, core: str, whole: int) -> Iterator[dict[str, Any]]:
+def _instructions(
+    rows: Iterable[tuple[str, Mapping[str, str]]], body: Mapping[str, Instruction], core: str, whole: int
+) -> Iterator[dict[str, Any]]:
     """Rows in the order of the file. Bytes and flops are those of the kernel body; setup and teardown move nothing of it."""
-    body = {
-        step.line: step.instruction for step in profile_csv.read(path, dict.fromkeys(Engine, 0.0)).steps
-    }  # time zero does not matter here
-    for number, (line, row) in enumerate(profile_csv.rows(path)):
+    for number, (where, row) in enumerate(rows):
         start, duration, track = int(row["timestamp_ns"]), int(row["duration_ns"]), row["engine"]
         engine = track.removesuffix("Matrix")
         out: dict[str, Any] = {
@@ -80,7 +95,7 @@ def _instructions(path: Path, core: str, whole: int) -> Iterator[dict[str, Any]]
             "evt_wait_time_ns": int(row["evt_wait_ns"]) if (row.get("evt_wait_ns") or "").isdigit() else None,
             "scalar_activation_fn": row.get("fn") or None,
         }  # fmt: skip
-        if (instruction := body.get(f"{path.name}:{line}")) is not None:
+        if (instruction := body.get(where)) is not None:
             counts = moved(instruction)
             out |= dict(zip(BYTES, counts, strict=False))
             out["psum_read_sbuf_write_bytes"] = counts[3] if counts[3] and counts[4] else 0
@@ -115,22 +130,30 @@ def metrics(profile: Profile) -> Metrics:
     return summary(profile.instructions.parts(), profile.packets.parts(), profile.facts)
 
 
-def _packets(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every row of NAME.dma.csv with its place."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
-        raise ProgramError(
-            str(path), f"cannot be read: {getattr(e, 'strerror', None) or 'not text'}", "the DMA packets of the profile"
-        ) from None
+        what = getattr(e, "strerror", None) or "not text"
+        raise ProgramError(str(path), f"cannot be read: {what}", "the DMA packets of the profile") from None
     reader = csv.DictReader(text.splitlines())
     missing = [c for c in PACKET_COLUMNS if c not in (reader.fieldnames or ())]
     if missing:
         raise ProgramError(f"{path}:1", f"no column {missing[0]!r}", f"columns {', '.join(PACKET_COLUMNS)}")
-    for number, row in enumerate(reader):
+    for row in reader:
+        yield f"{path}:{reader.line_num}", row
+
+
+def _packets(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
+    kinds = load().enums["DmaQueueType"]
+    for number, (where, row) in enumerate(rows):
         cells = {c: (row[c] or "").strip().removesuffix(".0") for c in PACKET_COLUMNS}
         wrong = next((c for c in PACKET_COLUMNS if c != "queue_type" and not cells[c].isdigit()), None)
         if wrong is not None:
-            raise ProgramError(f"{path}:{reader.line_num}", f"{wrong} is {row[wrong]!r}", "a whole number of at least 0")
+            raise ProgramError(where, f"{wrong} is {row[wrong]!r}", "a whole number of at least 0")
+        if cells["queue_type"] not in kinds:
+            raise ProgramError(where, f"queue_type is {row['queue_type']!r}", f"one of {', '.join(kinds)}")
         start, duration, size = (int(cells[c]) for c in ("timestamp_ns", "duration_ns", "bytes"))
         yield {
             "start_ts": start, "end_ts": start + duration, "duration_ns": duration, "id": number, "packet_idx": int(cells["packet_idx"]),
@@ -143,6 +166,11 @@ def _told(listed: Path, name: str) -> dict[str, Any]:
     """What profiles.json says of the profile; nothing where there is none, or one of another form."""
     try:
         found = json.loads(listed.read_text(encoding="utf-8-sig"))["kernels"][name]
-        return found if isinstance(found, dict) and np.isfinite(found["total_time"]) else {}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        meta = {k: float(v) for k, v in found.get("metadata", {}).items() if k in CHIP}
+        numbers = [float(found["total_time"]), float(found.get("model_flops", 0)), *meta.values()]
+        if not all(math.isfinite(n) and n >= 0 for n in numbers):
+            return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
+    told = {"total_time": numbers[0], "model_flops": int(numbers[1]), "metadata": meta}
+    return told | {"profiler_version": found.get("profiler_version", "")}

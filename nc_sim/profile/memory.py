@@ -11,7 +11,7 @@ import numpy as np
 from ..isa import Memory
 from ..program import Tensor
 from ..table import Ints
-from .instructions import DMA_OPCODE
+from .instructions import transfer_of
 from .movement import queue_name
 from .source import Device, tensors_of
 from .table import Array, Table, distinct, from_rows, of
@@ -107,7 +107,7 @@ def sbuf_allocation(device: Device) -> Table:
 
 def _allocations(device: Device) -> Iterator[dict[str, Any]]:
     i, t = device.trace.instructions, device.trace.transfers
-    transfer = {int(k): n for n, k in enumerate(t.instruction.tolist())}
+    transfer = transfer_of(device)
     ranks: dict[int, int] = {}
     seen: dict[int, int] = {}
     for n, queue in enumerate(t.queue.index.tolist()):
@@ -117,8 +117,7 @@ def _allocations(device: Device) -> Iterator[dict[str, Any]]:
             "start_ts": v.start, "end_ts": v.end, "start_address": v.address, "end_address": v.address + v.tensor.partition_bytes - 1,
             "tensor_name": v.tensor.name, "pcore_idx": 0,
         }  # fmt: skip
-        if v.writer is not None and i.opcode[v.writer] == DMA_OPCODE:
-            n = transfer[v.writer]
+        if v.writer is not None and (n := int(transfer[v.writer])) >= 0:
             row |= {"op_source_type": "dma", "queue_name": queue_name(t.queue[n], int(t.queue.index[n]), -1), "block_id": ranks[n]}
         elif v.writer is not None:
             row |= {"op_source_type": "instruction", "opcode": i.opcode[v.writer], "operands": i.operands(v.writer)}

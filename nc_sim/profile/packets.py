@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Any
 
 import attrs
@@ -18,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..table import Ints
-from ..timing.dma import row_ticks
 from ..trace.hardware import Trace
 from ..trace.operands import packet_bytes
+from ..trace.perfetto import DMA_ENGINES
 from .source import Device
 from .table import distinct
 
@@ -82,24 +81,22 @@ class Shares:
 
 
 def shares(device: Device) -> Shares:
-    """How each share of the trace divides into packets."""
-    trace, chip = device.trace, device.chip.reader()
+    """How each share of the trace divides into packets, whose length the timing model says of the DMA."""
+    trace = device.trace
     s, t = trace.shares, trace.transfers
     of = s.transfer
     total = np.bincount(of, s.packets, len(t)).astype(np.int64)
     pieces = np.maximum(1, total // np.maximum(1, t.rows))
-    load = np.array([v.startswith("HBM:") for v in (*t.source.values, "")])[t.source.index]
-    sizes, kind = np.unique(np.stack([-(-t.row_bytes // pieces), load]), axis=1, return_inverse=True)
-    ticks = np.array([row_ticks(size, bool(loads), chip) for size, loads in sizes.T.tolist()], np.int64)
-    packet = ticks[np.asarray(kind).reshape(-1)][of] if len(t) else of
     engines = s.engine >= 0
-    ending = max(1, device.chip.ticks(chip("dma.semaphore_packet_ns")))
-    last = np.where(engines, ending, 0)
+    modelled = _modelled(device)
+    cells = [c[device.kind[of], np.maximum(s.engine, 0)] if len(t) else of for c in modelled]
+    count, packet, first_lead, busy, last = (np.where(engines, c, 0) for c in cells)
     lead = np.where(engines & (s.packets > 0), s.end.ticks - s.start.ticks - last - s.packets * packet, 0)
-    turns, unexplained = _turns(device, load, packet, ending)
+    wrong = (s.packets > 0) & (lead != first_lead) & (lead != first_lead + busy) | (count != s.packets)
+    turns, unexplained = _turns(device, modelled)
     first = np.searchsorted(of, np.arange(len(t)))
     before = s.packets.cumsum() - s.packets
-    even = engines & ((lead < 0) & (turns.place < 0) | unexplained)
+    even = engines & (wrong & (turns.place < 0) | unexplained)
     return Shares(
         trace, s.packets, packet, lead, last, turns, even, before - before[first][of] if len(s) else of, pieces[of] if len(t) else of
     )
@@ -160,20 +157,27 @@ class _Share:
     end: int
     packets: int
     packet: int
-    leads: tuple[int, ...]  # how much longer its first packet may last
+    first: int  # how much longer its first packet lasts
+    busy: int  # and how much more, where a load meets a busy engine
+    last: int  # the semaphore packet
+
+    @property
+    def leads(self) -> tuple[int, ...]:
+        """What its first packet may take longer."""
+        return (self.first, self.first + self.busy) if self.busy else (self.first,)
 
 
-def _leads(device: Device, queue: int, load: int, packets: int, packet: int) -> tuple[int, ...]:
-    """What may be added to the first packet of a share: a stall, and once more where a load meets a busy engine."""
-    if not packets or not load:
-        return (0,)
-    chip, mode = device.chip.reader(), f"dma.{generation(device.trace.transfers.queue.values[queue])}"
-    stall = device.chip.ticks(chip(f"{mode}.load_stall_ns"))
-    busy = int(chip(f"{mode}.busy_stall_ratio") * packets * packet + Fraction(1, 2))
-    return (stall, stall + busy) if busy else (stall,)
+def _modelled(device: Device) -> tuple[Ints, ...]:
+    """By kind of DMA and engine: packets, one of them, what the first takes longer, what more on a busy engine, the last."""
+    engines = max((len(k) for k in device.kinds), default=1)
+    out = np.zeros((5, max(1, len(device.kinds)), max(engines, DMA_ENGINES)), np.int64)
+    for k, parts in enumerate(device.kinds):
+        for e, part in enumerate(parts):
+            out[:, k, e] = part.packets, part.packet, part.first, part.busy_stall, part.last
+    return tuple(out)
 
 
-def _turns(device: Device, load: npt.NDArray[np.bool_], packet: Ints, last: int) -> tuple[Turns, npt.NDArray[np.bool_]]:
+def _turns(device: Device, modelled: tuple[Ints, ...]) -> tuple[Turns, npt.NDArray[np.bool_]]:
     """Packets of shares that overlap another on their engine, and the shares whose packets turns do not explain."""
     s, t = device.trace.shares, device.trace.transfers
     place, unexplained = np.full(len(s), -1, np.int64), np.zeros(len(s), bool)
@@ -186,13 +190,11 @@ def _turns(device: Device, load: npt.NDArray[np.bool_], packet: Ints, last: int)
         first = np.flatnonzero(np.append(True, begun[1:] >= np.maximum.accumulate(ended)[:-1]))
         count = np.diff(first, append=len(mine))
         zero = np.repeat(begun[first], count)
-        told = [
-            c.tolist() for c in (t.queue.index[of], load[of].astype(np.int64), begun - zero, ended - zero, s.packets[mine], packet[mine])
-        ]
+        told = [c.tolist() for c in (t.queue.index[of], begun - zero, ended - zero, *(c[device.kind[of], engine] for c in modelled))]
         for a, n in zip(first[count > 1].tolist(), count[count > 1].tolist(), strict=True):
             key = tuple(zip(*(c[a : a + n] for c in told), strict=True))
             if key not in known:
-                known[key] = _kept(device, key, last, start, end)
+                known[key] = _kept(key, len(t.queue.values), start, end)
             found = known[key]
             if found is None:
                 unexplained[mine[a : a + n]] = True
@@ -202,10 +204,10 @@ def _turns(device: Device, load: npt.NDArray[np.bool_], packet: Ints, last: int)
     return Turns(place, starts, ends), unexplained
 
 
-def _kept(device: Device, key: tuple[tuple[int, ...], ...], last: int, start: array[int], end: array[int]) -> list[int] | None:
+def _kept(key: tuple[tuple[int, ...], ...], rings: int, start: array[int], end: array[int]) -> list[int] | None:
     """Pass a group of shares and append its packets' times; returns where those of each share begin."""
-    together = [_Share(k, q, x, y, n, p, _leads(device, q, load, n, p)) for k, (q, load, x, y, n, p) in enumerate(key)]
-    passed = _pass(together, last, len(device.trace.transfers.queue.values))
+    together = [_Share(k, *told) for k, told in enumerate(key)]
+    passed = _pass(together, rings)
     if passed is None:
         return None
     places = []
@@ -230,7 +232,7 @@ class _State:
     edges: Edges
 
 
-def _pass(together: list[_Share], last: int, rings: int) -> dict[int, list[int]] | None:
+def _pass(together: list[_Share], rings: int) -> dict[int, list[int]] | None:
     """Pass the packets of shares in turns; each begins and ends as recorded, or there is no answer.
 
     What the first packet of a load adds has two possible values; the recorded times decide.
@@ -256,7 +258,7 @@ def _pass(together: list[_Share], last: int, rings: int) -> dict[int, list[int]]
             for lead in share.leads if not sent else (0,):
                 end = now + share.packet + lead
                 states.append(_State(end, ring + 1, state.at, _with(state.sent, ring, sent + 1), (state.edges, share.row, now, end)))
-        elif now + last == share.end:
+        elif now + share.last == share.end:
             states.append(_State(share.end, ring + 1, _with(state.at, ring, state.at[ring] + 1), _with(state.sent, ring, 0), state.edges))
     return None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import attrs
 import msgpack
 import numpy as np
 
+from ..alike import kind_of
 from ..chip import Chip, Number
-from ..forms import program_tensors
+from ..forms import decode_step, program_tensors
 from ..isa import Memory, View, fields_of
 from ..isa.errors import NcSimError, ProgramError
 from ..isa.fields import Maybe, Operand
@@ -23,6 +25,8 @@ from ..program import Tensor
 from ..result import Result
 from ..schema import SCHEMA
 from ..table import Ints
+from ..timing import dma as dma_timing
+from ..timing.dma import Share
 from ..trace import hardware
 from ..trace.hardware import PROGRAM_FORMAT, PROGRAM_SUFFIX, PROGRAM_VERSION, Trace
 from ..trace.stored import map_of, require
@@ -50,6 +54,8 @@ class Device:
     addresses: Mapping[str, int]
     touches: Touches
     call: Ints  # of each instruction: the user's call it was made from, or -1
+    kinds: tuple[tuple[Share, ...], ...]  # of DMA: what the timing model says of each engine's part
+    kind: Ints  # of each transfer
     physical_cores: int = 1  # of the logical core
 
     @property
@@ -87,7 +93,12 @@ def of_result(result: Result) -> Device:
         for _, view, written in step.instruction.views:
             touches.add(view.tensor, row, written)
     call = np.fromiter((s.call for s in made.steps), np.int64, len(made.steps))
-    return Device(hardware.trace_of(result), made.chip, made.tensors, made.addresses, touches.done(), call)
+    trace = hardware.trace_of(result)
+    dmas = _Dmas(made.chip)
+    for row in trace.transfers.instruction.tolist():
+        instruction = made.steps[row].instruction
+        dmas.add(kind_of(instruction), partial(_given, instruction))
+    return Device(trace, made.chip, made.tensors, made.addresses, touches.done(), call, *dmas.done())
 
 
 def read(path: str | Path, physical_cores: int = 1) -> Device:
@@ -121,20 +132,22 @@ def with_program(trace: Trace, physical_cores: int = 1) -> Device:
     try:
         addresses = {str(k): int(v) for k, v in msgpack.unpackb(raw["addresses"]).items()}
         tensors = {t.name: t for t in program_tensors(raw["program"], str(path))}
-        touches, call, others = _steps(raw["machine"], tensors)
         chip = _chip(raw["chip"])
+        dmas = _Dmas(chip)
+        touches, call, others = _steps(raw["machine"], tensors, trace, dmas)
     except NcSimError as e:
         raise e.at(str(path)) from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, msgpack.UnpackException) as e:
         raise ProgramError(str(path), f"unreadable: {e}", "a program that Result.save wrote") from None
     require(len(call) == len(trace.instructions), str(path), f"{len(call)} instructions", f"{len(trace.instructions)}, as in its trace")
-    return Device(trace, chip, {**tensors, **others}, addresses, touches, call, physical_cores)
+    return Device(trace, chip, {**tensors, **others}, addresses, touches, call, *dmas.done(), physical_cores)
 
 
-def _steps(packed: bytes, known: Mapping[str, Tensor]) -> tuple[Touches, Ints, dict[str, Tensor]]:
+def _steps(packed: bytes, known: Mapping[str, Tensor], trace: Trace, dmas: _Dmas) -> tuple[Touches, Ints, dict[str, Tensor]]:
     """Machine instructions as they are stored: operands, calls, and tensors that nc-sim added, which its first operand shows whole."""
     operands: dict[str, list[tuple[str, bool]]] = {}
     touches, call, others = _Touches(), array("q"), dict[str, Tensor]()
+    triggers = set(trace.transfers.instruction.tolist())
     for row, step in enumerate(msgpack.Unpacker(BytesIO(packed), max_buffer_size=0)):
         mnemonic, values = step[2], step[3]
         if mnemonic not in operands:
@@ -147,6 +160,8 @@ def _steps(packed: bytes, known: Mapping[str, Tensor]) -> tuple[Touches, Ints, d
                 if tensor not in known and tensor not in others:
                     others[tensor] = _whole(Operand().decode(value))
         call.append(step[6])
+        if row in triggers:
+            dmas.add(_stored_kind(step), partial(_decoded, step))
     return touches.done(), np.frombuffer(call, np.int64), others
 
 
@@ -175,6 +190,40 @@ class _Touches:
 
     def done(self) -> Touches:
         return Touches(tuple(self.names), *(np.frombuffer(c, np.int64) if c else np.zeros(0, np.int64) for c in self.columns))
+
+
+class _Dmas:
+    """The timing model's parts of each DMA, in order of the triggers; those of one kind are worked out once."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.reader = chip.reader()
+        self.known: dict[object, int] = {}
+        self.kinds: list[tuple[Share, ...]] = []
+        self.kind = array("q")
+
+    def add(self, key: object, instruction: Callable[[], Any]) -> None:
+        """The next trigger. Which places in memory it names makes no difference."""
+        if (number := self.known.get(key)) is None:
+            number = self.known[key] = len(self.kinds)
+            self.kinds.append(tuple(dma_timing.shares(instruction(), self.reader)))
+        self.kind.append(number)
+
+    def done(self) -> tuple[tuple[tuple[Share, ...], ...], Ints]:
+        return tuple(self.kinds), np.frombuffer(self.kind, np.int64) if self.kind else np.zeros(0, np.int64)
+
+
+def _given(instruction: Any) -> Any:
+    return instruction
+
+
+def _decoded(step: list[Any]) -> Any:
+    return decode_step(step).instruction
+
+
+def _stored_kind(step: list[Any]) -> object:
+    """A stored trigger without the names of its tensors and the offsets in them."""
+    fields = ((k, str([v[1:5], v[6:]]) if type(v) is list else v) for k, v in step[3].items())
+    return step[2], *fields
 
 
 def _chip(raw: Mapping[str, Any]) -> Chip:

@@ -65,8 +65,8 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profil
     `release_ns`, when each engine's queue is released after Sync's, places time zero where Sync has no instruction.
     """
     release_ns = release_ns or {}
-    found = list(rows(path))
-    body = _body(path, found)
+    rows = list(_rows(path))
+    body = _body(path, rows)
     if not body:
         raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
     queues: dict[Engine, list[tuple[int, dict[str, str]]]] = collections.defaultdict(list)
@@ -90,7 +90,7 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profil
         measured.append(m)
     origin = _origin(path, steps, measured, release_ns)
     name = path.name.removesuffix(".csv").removesuffix(".instr")
-    phase, source = _gate_phase(path, name, origin, [r for _, r in found])
+    phase, source = _gate_phase(path, name, origin, [r for _, r in rows])
     return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source)
 
 
@@ -108,8 +108,7 @@ def _origin(path: Path, steps: list[Step], measured: list[Measured], release_ns:
     return max(0, min(known))
 
 
-def rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Every row of `NAME.instr.csv` with its line number, checked; those of the runtime too."""
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
@@ -301,3 +300,8 @@ def _follows(packets: list[tuple[int, str, int]], begun: list[int]) -> bool:
 def body_length(profile: Profile) -> int:
     """Measured length of the kernel body, ns."""
     return max(m.start_ns + m.duration_ns for m in profile.measured) - profile.origin_ns
+
+
+def rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Every row of `NAME.instr.csv` with its line number, checked; those of the runtime too."""
+    return _rows(path)

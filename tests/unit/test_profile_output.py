@@ -213,6 +213,16 @@ def test_profiles_json_beside_a_csv_profile_tells_length_and_chip(profile: Path)
     assert m["mbu_estimated_percent"] == pytest.approx(128 * 256 / 2e-6 / 716e9)
 
 
+@pytest.mark.parametrize(
+    "told", ['{"kernels": {"tiny": {"total_time": "x"}}}', '{"kernels": {"tiny": {"total_time": 1e-6, "metadata": [1]}}}', "[]", "{",
+             '{"kernels": {"tiny": {"total_time": NaN}}}', '{"kernels": {"tiny": []}}']
+)  # fmt: skip
+def test_a_profiles_json_of_another_form_tells_nothing(told: str, profile: Path) -> None:
+    profile.with_name("profiles.json").write_text(told)
+    m = next(iter(json.loads(shown(profile, "--output-format", "summary-json")).values()))
+    assert m["total_time"] == pytest.approx(1260e-9)
+
+
 def test_a_csv_profile_as_parquet_is_no_simulation(profile: Path, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     shown(profile, "--output-format", "parquet", "--output-file", tmp_path / "t")
@@ -330,6 +340,8 @@ def test_a_broken_csv_profile_names_file_and_line(profile: Path) -> None:
     packets = profile.with_name("tiny.dma.csv")
     packets.write_text(PACKETS.replace("710,20", "710,twenty"))
     assert "tiny.dma.csv:3" in refused(profile, "--output-format", "summary-text")
+    packets.write_text(PACKETS.replace("hardware_dynamic,4", "other,4"))
+    assert "queue_type is 'other'" in refused(profile, "--output-format", "summary-text")
     packets.write_text("a,b\n1,2\n")
     assert "no column 'timestamp_ns'" in refused(profile, "--output-format", "summary-text")
     packets.unlink()
