@@ -89,7 +89,7 @@ def shares(device: Device) -> Shares:
     pieces = np.maximum(1, total // np.maximum(1, t.rows))
     engines = s.engine >= 0
     modelled = _modelled(device)
-    cells = [c[device.kind[of], np.maximum(s.engine, 0)] if len(t) else of for c in modelled]
+    cells = [c[device.kind[of], np.clip(s.engine, 0, c.shape[1] - 1)] if len(t) else of for c in modelled]
     count, packet, first_lead, busy, last = (np.where(engines, c, 0) for c in cells)
     lead = np.where(engines & (s.packets > 0), s.end.ticks - s.start.ticks - last - s.packets * packet, 0)
     wrong = (s.packets > 0) & (lead != first_lead) & (lead != first_lead + busy) | (count != s.packets)
@@ -190,6 +190,9 @@ def _turns(device: Device, modelled: tuple[Ints, ...]) -> tuple[Turns, npt.NDArr
         first = np.flatnonzero(np.append(True, begun[1:] >= np.maximum.accumulate(ended)[:-1]))
         count = np.diff(first, append=len(mine))
         zero = np.repeat(begun[first], count)
+        if engine >= modelled[0].shape[1]:  # none that the model knows
+            unexplained[mine] = True
+            continue
         told = [c.tolist() for c in (t.queue.index[of], begun - zero, ended - zero, *(c[device.kind[of], engine] for c in modelled))]
         for a, n in zip(first[count > 1].tolist(), count[count > 1].tolist(), strict=True):
             key = tuple(zip(*(c[a : a + n] for c in told), strict=True))

@@ -31,8 +31,6 @@ from ..trace import hardware
 from ..trace.hardware import PROGRAM_FORMAT, PROGRAM_SUFFIX, PROGRAM_VERSION, Trace
 from ..trace.stored import map_of, require
 
-BEGUN = f"*{PROGRAM_SUFFIX}"  # programs of a folder
-
 
 @attrs.frozen(eq=False)
 class Touches:
@@ -97,8 +95,8 @@ def of_result(result: Result) -> Device:
     dmas = _Dmas(made.chip)
     for row in trace.transfers.instruction.tolist():
         instruction = made.steps[row].instruction
-        dmas.add(kind_of(instruction), partial(_given, instruction))
-    return Device(trace, made.chip, made.tensors, made.addresses, touches.done(), call, *dmas.done())
+        dmas.add(row, kind_of(instruction), partial(_given, instruction))
+    return Device(trace, made.chip, made.tensors, made.addresses, touches.done(), call, *dmas.done(trace))
 
 
 def read(path: str | Path, physical_cores: int = 1) -> Device:
@@ -107,7 +105,7 @@ def read(path: str | Path, physical_cores: int = 1) -> Device:
     ProgramError for a folder that holds no pair, one without its other half, and a file that is not of nc-sim.
     """
     where = Path(path)
-    if where.is_dir() and not list(where.glob(f"*{hardware.TRACE_SUFFIX}")) and (programs := sorted(where.glob(BEGUN))):
+    if where.is_dir() and not list(where.glob(f"*{hardware.TRACE_SUFFIX}")) and (programs := sorted(where.glob(f"*{PROGRAM_SUFFIX}"))):
         raise ProgramError(
             str(where), f"{programs[0].name} without a trace", f"the pair that Result.save wrote: *{hardware.TRACE_SUFFIX} too"
         )
@@ -140,7 +138,7 @@ def with_program(trace: Trace, physical_cores: int = 1) -> Device:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, msgpack.UnpackException) as e:
         raise ProgramError(str(path), f"unreadable: {e}", "a program that Result.save wrote") from None
     require(len(call) == len(trace.instructions), str(path), f"{len(call)} instructions", f"{len(trace.instructions)}, as in its trace")
-    return Device(trace, chip, {**tensors, **others}, addresses, touches, call, *dmas.done(), physical_cores)
+    return Device(trace, chip, {**tensors, **others}, addresses, touches, call, *dmas.done(trace), physical_cores)
 
 
 def _steps(packed: bytes, known: Mapping[str, Tensor], trace: Trace, dmas: _Dmas) -> tuple[Touches, Ints, dict[str, Tensor]]:
@@ -161,7 +159,7 @@ def _steps(packed: bytes, known: Mapping[str, Tensor], trace: Trace, dmas: _Dmas
                     others[tensor] = _whole(Operand().decode(value))
         call.append(step[6])
         if row in triggers:
-            dmas.add(_stored_kind(step), partial(_decoded, step))
+            dmas.add(row, _stored_kind(step), partial(_decoded, step))
     return touches.done(), np.frombuffer(call, np.int64), others
 
 
@@ -199,17 +197,19 @@ class _Dmas:
         self.reader = chip.reader()
         self.known: dict[object, int] = {}
         self.kinds: list[tuple[Share, ...]] = []
-        self.kind = array("q")
+        self.kind: dict[int, int] = {}  # by row of the trigger
 
-    def add(self, key: object, instruction: Callable[[], Any]) -> None:
-        """The next trigger. Which places in memory it names makes no difference."""
+    def add(self, row: int, key: object, instruction: Callable[[], Any]) -> None:
+        """A trigger. Which places in memory it names makes no difference."""
         if (number := self.known.get(key)) is None:
             number = self.known[key] = len(self.kinds)
             self.kinds.append(tuple(dma_timing.shares(instruction(), self.reader)))
-        self.kind.append(number)
+        self.kind[row] = number
 
-    def done(self) -> tuple[tuple[tuple[Share, ...], ...], Ints]:
-        return tuple(self.kinds), np.frombuffer(self.kind, np.int64) if self.kind else np.zeros(0, np.int64)
+    def done(self, trace: Trace) -> tuple[tuple[tuple[Share, ...], ...], Ints]:
+        """The kinds, and the kind of each transfer."""
+        rows = trace.transfers.instruction.tolist()
+        return tuple(self.kinds), np.fromiter((self.kind[r] for r in rows), np.int64, len(rows))
 
 
 def _given(instruction: Any) -> Any:

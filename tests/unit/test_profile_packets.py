@@ -119,6 +119,13 @@ def test_a_share_that_turns_do_not_explain_is_spread_evenly_and_counted() -> Non
     assert (np.diff(part.start[mine]) >= 0).all()
 
 
+def test_an_engine_that_the_model_does_not_know_is_spread_evenly() -> None:
+    device = source.of_result(simulate(crowd(), values=False))
+    shares = device.trace.shares
+    known = packets.shares(attrs.evolve(device, trace=attrs.evolve(device.trace, shares=attrs.evolve(shares, engine=shares.engine + 500))))
+    assert known.spread == len(shares)
+
+
 def test_a_dma_whose_time_was_measured_is_one_packet_on_no_engine() -> None:
     run = simulate(crowd(), values=False)
     dma = next(k for k, step in enumerate(run.steps) if step.instruction.mnemonic == "dma_direct2d")
