@@ -218,7 +218,8 @@ def semaphore_updates(device: Device) -> Table:
 def _updates(device: Device) -> Columns:
     s, i = device.trace.semaphores, device.trace.instructions
     names = {(op, one): OPERATIONS[Op(op)][0 if one else 1] for op in (0, 1, 2) for one in (True, False)}
-    operation = picked(names.values(), s.operation * 2 + (s.amount != 1))
+    known = s.operation <= max(Op)  # a trace holds any number
+    operation = picked([*names.values(), None], np.where(known, s.operation * 2 + (s.amount != 1), len(names)))
     dma = transfer_of(device)[s.instruction] >= 0
     engine = i.engine.index[s.instruction]
     return {

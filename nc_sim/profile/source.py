@@ -137,6 +137,8 @@ def with_program(trace: Trace, physical_cores: int = 1) -> Device:
         raise e.at(str(path)) from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, msgpack.UnpackException) as e:
         raise ProgramError(str(path), f"unreadable: {e}", "a program that Result.save wrote") from None
+    lost = next((n for n in touches.names if n not in addresses), None)
+    require(lost is None, str(path), f"no address of tensor {lost}", "one for every tensor that an instruction uses")
     require(len(call) == len(trace.instructions), str(path), f"{len(call)} instructions", f"{len(trace.instructions)}, as in its trace")
     return Device(trace, chip, {**tensors, **others}, addresses, touches, call, *dmas.done(trace), physical_cores)
 

@@ -306,6 +306,7 @@ def _repacked(folder: Path, to: Path, change: dict[str, Any]) -> None:
         ({"machine": msgpack.packb([1, 2])}, "unreadable"),
         ({"machine": b""}, "0 instructions"),
         ({"addresses": b"\x01"}, "unreadable"),
+        ({"addresses": msgpack.packb({"q": 0})}, "no address of tensor"),
         ({"chip": {"name": "trn2"}}, "unreadable"),
         ({"program": b"\x01"}, "program"),
     ],

@@ -368,6 +368,13 @@ def test_updates_tell_their_operation_moment_and_source() -> None:
     }
 
 
+def test_an_operation_that_no_schema_knows_is_null() -> None:
+    made = source.of_result(run(own_semaphores()))
+    semaphores = attrs.evolve(made.trace.semaphores, operation=made.trace.semaphores.operation + 100)
+    c = device.tables(attrs.evolve(made, trace=attrs.evolve(made.trace, semaphores=semaphores)))["SemaphoreUpdate"].columns()
+    assert set(c["update_operation_type"]) == {None}
+
+
 def test_a_wait_leads_to_the_update_that_met_it_also_where_a_semaphore_is_set_back() -> None:
     f = device.tables(source.of_result(run(own_semaphores())))["Flow"].columns()
     edges = set(zip(f["in_table"], f["in_id"], f["out_table"], f["out_id"], strict=True))
