@@ -35,6 +35,7 @@ from .files import require_place
 from .isa.errors import NcSimError, ProgramError
 from .mechanisms import MECHANISMS
 from .mechanisms import without as overrides_without
+from .profile import FORMATS
 from .program import Program
 from .progress import shown
 from .replay import replay as run_replay
@@ -277,6 +278,8 @@ def disasm(program: str, chip_name: str, machine: bool) -> None:
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option("--instructions", default=0, metavar="N", help="also list the first N instructions")
 @click.option("--width", type=click.IntRange(40), help="columns of the timeline  [default: the terminal's]")
+@click.option("--output-format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="what to show or write")
+@click.option("--output-file", "place", type=click.Path(path_type=Path), metavar="PATH", help="where to; a folder for parquet")
 @click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write a file for the Perfetto viewer")
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw what the viewer would show, as .svg or .png")
 @click.option("--from-us", type=float, metavar="T", help="where the picture begins  [default: with the trace]")
@@ -285,18 +288,32 @@ def view(
     trace: Path,
     instructions: int,
     width: int | None,
+    form: str,
+    place: Path | None,
     pftrace: Path | None,
     picture: Path | None,
     from_us: float | None,
     to_us: float | None,
 ) -> None:
-    """Show a saved hardware trace as a text timeline. A system trace needs --perfetto or --picture, a .pftrace file --picture."""
+    """Show a saved hardware trace as a text timeline, or write it in a published form.
+
+    A system trace needs another --output-format than text, --perfetto or --picture; a .pftrace file --picture. The other
+    formats also take a hardware profile's NAME.instr.csv.
+    """
+    from .profile import export, output
     from .report import picture as pictures
     from .report import viewer
     from .trace import hardware, perfetto, system
     from .trace import text as trace_text
     from .trace.pftrace import SUFFIX
 
+    if form != "text":
+        if instructions or pftrace is not None or picture is not None:
+            raise ProgramError("--instructions, --perfetto, --picture", f"--output-format {form} beside it", "--output-format text")
+        with shown("writing") as tell:
+            written = output.write(trace, form, place, tell)
+        click.echo(written)
+        return
     if picture is not None:
         pictures.require(picture)
     elif from_us is not None or to_us is not None:
@@ -325,6 +342,10 @@ def view(
     if picture is not None:
         with shown("drawing"):
             made.append(f"picture: {viewer.draw(pftrace or loaded, picture, from_us=from_us, to_us=to_us)}")
+    if place is not None and not lines:
+        raise ProgramError("--output-file", "no text to write", "a hardware trace, or another --output-format")
+    if place is not None:
+        lines, made = [], [f"text: {export.save_text(chr(10).join([*lines, '']), place)}", *made]
     click.echo("\n".join([*lines, *([""] if lines and made else []), *made]))
 
 

@@ -286,6 +286,12 @@ def program_from_msgpack(data: bytes, where: str = "") -> Program:
         return _Reader(data).program()
 
 
+def program_tensors(data: bytes, where: str = "") -> tuple[Tensor, ...]:
+    """The tensors of msgpack bytes; the steps are not read."""
+    with placed(where or "program bytes"):
+        return tuple(_Reader(data).head().tensors.values())
+
+
 def encode_step(step: Step) -> list[Any]:
     """A step as plain lists, numbers and strings, columns as in STEP; also for machine steps in other files."""
     i = step.instruction
@@ -399,8 +405,8 @@ class _Reader:
         )  # fmt: skip
         self.unpacker.feed(data)
 
-    def program(self) -> Program:
-        """The whole program; nothing may follow it."""
+    def head(self) -> Program:
+        """The program's name and its tensors, which come first."""
         self.keys = self.take("start", self.unpacker.read_map_header)
         self.constant("format", FORMAT)
         self.constant("version", VERSION)
@@ -409,6 +415,11 @@ class _Reader:
         for index, raw in self.items("tensors"):
             with placed(f"tensors[{index}]"):
                 _declare(program, _decode_tensor(raw))
+        return program
+
+    def program(self) -> Program:
+        """The whole program; nothing may follow it."""
+        program = self.head()
         for index, raw in self.items("semaphores"):
             with placed(f"semaphores[{index}]"):
                 _semaphore(program, _text(raw))

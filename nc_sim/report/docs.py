@@ -21,7 +21,7 @@ from ..isa import REGISTRY, Instruction, fields_of
 from ..isa.fields import ACT, ALU, Choice, Integer, Maybe, Operand, Scalar
 from ..isa.ops import ACT_FNS, ALU_OPS
 from ..schema import SCHEMA
-from . import accuracy, text
+from . import accuracy, profile_tables, text
 from .markdown import HEAD, code, table
 
 UNITS = (
@@ -178,7 +178,12 @@ def _paragraphs(doc: str) -> list[str]:
     return [line.strip().replace("<", "\\<") for line in doc.strip().split("\n")]
 
 
-FILES: dict[str, Callable[[], str]] = {"chips.md": chip_numbers, "instructions.md": instructions, "accuracy.md": accuracy.page}
+FILES: dict[str, Callable[[], str]] = {
+    "chips.md": chip_numbers,
+    "instructions.md": instructions,
+    "accuracy.md": accuracy.page,
+    "profile-tables.md": profile_tables.page,
+}
 
 
 @click.command()

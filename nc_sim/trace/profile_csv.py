@@ -300,3 +300,8 @@ def _follows(packets: list[tuple[int, str, int]], begun: list[int]) -> bool:
 def body_length(profile: Profile) -> int:
     """Measured length of the kernel body, ns."""
     return max(m.start_ns + m.duration_ns for m in profile.measured) - profile.origin_ns
+
+
+def rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Every row of `NAME.instr.csv` with its line number, checked; those of the runtime too."""
+    return _rows(path)

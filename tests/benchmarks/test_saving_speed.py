@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from nc_sim import Result, simulate, workloads
+from nc_sim.profile import device, parquet, source
 from nc_sim.trace import hardware, perfetto, text
 
 TILES = 10_000  # 70,000 instructions
@@ -62,3 +63,10 @@ def test_perfetto(benchmark: Any, folder: Path, tmp_path: Path, slices: int) -> 
     benchmark.extra_info["records_per_second"] = round(
         (len(trace.instructions) + len(trace.shares) + len(trace.transfers)) / benchmark.stats["min"]
     )
+
+
+def test_profile_tables_as_parquet(benchmark: Any, folder: Path, tmp_path: Path) -> None:
+    """Every published table, 2.9 million DMA packets among them."""
+    pytest.importorskip("pyarrow")
+    benchmark.pedantic(lambda: parquet.save(device.tables(source.read(folder)), tmp_path), rounds=1)
+    benchmark.extra_info["bytes"] = sum(p.stat().st_size for p in tmp_path.iterdir())

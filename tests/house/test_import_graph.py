@@ -27,6 +27,7 @@ LAYERS = [  # a module may import only from layers above its own
     {"simulate"},
     {"runtime"},
     {"trace"},
+    {"profile"},
     {"replay"},
     {"accuracy"},
     {"testing"},

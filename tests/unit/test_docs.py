@@ -34,7 +34,7 @@ TRACE = re.compile(r"[\w./-]+\.(?:instr|dma)\.csv")
 FILE_HEADER = re.compile(r"# ([\w-]+\.py)\s*")
 GROUPS = sorted({key.split(".")[0] for key in SCHEMA})
 COMMANDS = (["nc-sim"], ["python", "-m", "nc_sim"])
-EXTRAS = {"--perfetto": ["perfetto"], "--picture": ["perfetto", "matplotlib"]}  # packages an option needs
+EXTRAS = {"--perfetto": ["perfetto"], "--picture": ["perfetto", "matplotlib"], "parquet": ["pyarrow"]}  # packages an option needs
 PICTURES = REPOSITORY / "docs" / "pictures"
 LARGEST = 300_000  # bytes of a picture
 
