@@ -96,6 +96,7 @@ class _Shape:
     trigger: int  # index of its trigger's cost
     shown: int  # ticks of that cost
     done: int  # index of the delay of its semaphores
+    rows: int
 
 
 class _Lowering:
@@ -242,7 +243,7 @@ class _Lowering:
         shape = self.shape(index, engine, dma)
         number, waits = len(self.dmas) // PER_DMA, _waits(step)
         if dma.generation == "software":
-            self.software_trigger(index, step, waits, number)
+            self.software_trigger(index, step, waits, number, shape)
         elif dma.generation == "hardware" and not dma.load and self.ring_limit:
             # a trace shows a store's trigger from its acceptance
             self.streams[engine].add(index, ACCEPT, self.one, waits=waits)
@@ -286,20 +287,21 @@ class _Lowering:
             cost = dma_timing.trigger(dma, engine, rows, self.chip)
             trigger, shown = self.cost(cost), cost.latency[0]
         self.blocks.append(np.array([attrs.astuple(s) for s in shares], np.int64).reshape(-1, len(SHARE)))
-        return _Shape(len(self.blocks) - 1, len(shares), trigger, shown, self.delay(dma_timing.done_ticks(dma, self.chip)))
+        return _Shape(len(self.blocks) - 1, len(shares), trigger, shown, self.delay(dma_timing.done_ticks(dma, self.chip)), rows)
 
-    def software_trigger(self, index: int, step: Step, waits: tuple[int, ...], dma: int) -> None:
+    def software_trigger(self, index: int, step: Step, waits: tuple[int, ...], dma: int, shape: _Shape) -> None:
         """GpSimd builds the descriptors; a trace shows the trigger when they are done."""
         if step.engine is not Engine.GPSIMD:
             raise ProgramError(step.line, f"software descriptors on {step.engine.label}", "GpSimd makes them")
-        accept, trigger, made = self.once("software", self.software_costs)
+        accept, trigger, made = self.once(("software", shape.rows), lambda: self.software_costs(shape.rows))
         self.streams[step.engine].add(index, ACCEPT, accept, waits=waits, updates=(self.generated, ADD, 1, AT_START, made))
         self.described += 1
         self.streams[self.dge].add(index, TRIGGER, trigger, waits=(self.generated, self.described), dma=dma)
 
-    def software_costs(self) -> tuple[int, int, int]:
+    def software_costs(self, rows: int) -> tuple[int, int, int]:
         ticks = self.chip.chip.ticks
-        interval, latency = ticks(self.chip("dma.software.interval_ns")), ticks(self.chip("dma.software.latency_ns"))
+        interval = ticks(dma_timing.interval_ns(rows, self.chip))
+        latency = max(interval, ticks(self.chip("dma.software.latency_ns")))  # not visible before it is made
         shown = ticks(self.chip("dma.software.shown_ns"))
         return self.cost(same(interval, latency)), self.cost(same(1, shown)), self.delay(max(1, latency))
 
@@ -396,6 +398,8 @@ class _Lowering:
             semaphore_names=tuple(self.semaphore_name(s) for s in np.flatnonzero(present).tolist()),
             follow_window=ticks(reader("dma.follow_window_ns")),
             recent=ticks(reader("dma.recent_load_ns")),
+            queued=ticks(reader("dma.software.shown_queued_ns")) if self.described else 0,
+            packet_shown=ticks(self.chip.chip.numbers["dma.packet_shown_ns"].value),  # no time rests on it
             throttle=tensor.throttle(reader, self.options.gate_phase_ns),
             ticks_per_ns=self.chip.chip.ticks_per_ns,
             wait_row=wait_row,

@@ -21,7 +21,7 @@ from .lower import Options, lower
 from .mechanisms import without as overrides_without
 from .simulate import finite
 from .table import Table
-from .timeline import Timeline
+from .timeline import Timeline, step_ends
 from .trace import profile_csv
 from .trace.profile_csv import Profile
 
@@ -125,7 +125,7 @@ def replay(
         raise deadlock(e, table, profile.steps) from None
     ns = float(1 / data.ticks_per_ns)
     starts = timeline.start[table.start_row] * ns
-    durations = timeline.finish[table.finish_row] * ns - starts
+    durations = step_ends(table, timeline) * ns - starts
     measured = np.array([(m.start_ns - profile.origin_ns, m.duration_ns) for m in profile.measured], np.float64)
     return Replay(
         profile, data, table, timeline, starts, durations, measured[:, 0], measured[:, 1], source, dma_from_trace,

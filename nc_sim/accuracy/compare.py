@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from ..chip import UNCERTAIN, Chip
+from ..isa.errors import ProgramError
 from ..schema import SCHEMA
 from .entries import CLASSES, JUDGED, Data, Entry
 from .measure import LevelMissed, measure
@@ -75,6 +76,10 @@ def _compared(entry: Entry, chip: Chip) -> Compared:
         simulated, result = measure(entry, chip)
     except LevelMissed as e:  # only with other numbers than the file's: a test holds the file's to none
         return Compared(attrs.evolve(entry, excluded_because=f"{e.found}: {e.required} is needed"))
+    except ProgramError:
+        if not entry.excluded_because:
+            raise
+        return Compared(entry)
     numbers = chip.numbers
     names = [k for k in result.used if numbers[k].status in UNCERTAIN and SCHEMA[k].kind in ("number", "positive", "share")]
     moving = {k: d for k in names if (d := _moved(entry, chip, [k], simulated))}
