@@ -184,6 +184,26 @@ def instructions(chip_name: str, what_if: tuple[str, ...], without: tuple[str, .
     click.echo(json.dumps(compare.summary(compared, changed), indent=2) if as_json else comparison(compared, changed, worst))
 
 
+@accuracy.command()
+@click.option("--chip", "chip_name", help="kernels of one chip  [default: of all]")
+@click.option("--what-if", multiple=True, metavar="NAME=VALUE", help="override a chip number; may be repeated")
+@click.option("--without", multiple=True, metavar="MECHANISM", help="switch a mechanism off")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def kernels(chip_name: str | None, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool) -> None:
+    """Simulate whole kernels that others measured, from their description; compare, with what makes the difference."""
+    from .accuracy import kernels as measured
+    from .report.kernels import comparison
+
+    data = measured.load()
+    known = sorted({k.chip for k in data.kernels})
+    if chip_name is not None and chip_name not in known:
+        raise ProgramError("accuracy", f"no kernels of {chip_name!r}", f"one of {', '.join(known)}")
+    changes = {**overrides_without(without), **_overrides(what_if)}
+    with shown("simulating") as tell:
+        predicted = measured.predict(data.kernels, chip_name, changes, tell)
+    click.echo(json.dumps(measured.summary(predicted, changes), indent=2) if as_json else comparison(predicted, changes))
+
+
 @main.command()
 @click.argument("name", required=False)
 @click.option("--diff", nargs=2, metavar="A B", help="numbers in which two chips differ")
