@@ -27,6 +27,7 @@ GATES = ("", "full", "gated")
 PACKETS = ("", "row", "semaphore", "row record", "semaphore record")  # to the next packet, or as long as its record
 EVENTS = ("begin", "end", "first activity", "first data", "last activity", "engine begins", "data ends", "engine ends", "then")
 MOST_CALLS = 64
+KERNELS = "kernels.toml"  # not of one chip (kernels.py)
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +87,7 @@ WORDS = {"kind": KINDS, "class": CLASSES, "role": ROLES, "gate": GATES, "packet"
 
 def names() -> list[str]:
     """Chips with measurements in the project."""
-    return sorted(p.name.removesuffix(".toml") for p in _folder().iterdir() if p.name.endswith(".toml"))
+    return sorted(p.name.removesuffix(".toml") for p in _folder().iterdir() if p.name.endswith(".toml") and p.name != KERNELS)
 
 
 def load(chip: str) -> Data:

@@ -113,7 +113,7 @@ def _measurements(compared: Sequence[Compared], chip: Chip) -> list[str]:
     lines += ["Single instructions, delays and packets with one mechanism switched off (`nc-sim accuracy instructions --without NAME`):"]
     lines += ["how many predictions move, how many cannot be made then, and the mean of the rest.", ""]
     lines += markdown.table(
-        ("mechanism", "what it is", "moved", "lost", "mean \\|error\\|", "change"),
+        ("mechanism", "what it is", "moved", "lost", "mean |error|", "change"),
         [
             (f"`{name}`", MECHANISMS[name].doc, str(a.moved), str(a.lost), f"{a.mape:.2f} %", f"{a.mape - whole.mape:+.2f}")
             for name, a in compare.ablation(compared, chip).items()

@@ -17,6 +17,7 @@ from nc_sim.accuracy.compare import Compared
 from nc_sim.accuracy.entries import Entry
 from nc_sim.accuracy.measure import measure
 from nc_sim.isa import REGISTRY
+from nc_sim.mechanisms import MECHANISMS
 from nc_sim.report import accuracy as report
 
 TRN2 = chip.load("trn2")
@@ -379,3 +380,53 @@ def test_the_page_names_commit_and_inputs_of_the_replays() -> None:
 def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match=r"no traces; at least one NAME\.instr\.csv"):
         replays.measured(tmp_path, "trn2")
+
+
+# ---- ranks and ablations
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rho"),
+    [
+        ([1, 2, 3], [10, 20, 30], 1),
+        ([1, 2, 3], [3, 2, 1], -1),
+        ([1, 2, 3], [1, 3, 2], 0.5),
+        ([5, 5, 7], [1, 2, 3], 3**0.5 / 2),  # ranks 1.5, 1.5, 3 against 1, 2, 3: 1.5 / sqrt(1.5 x 2)
+        ([1, 2, 3], [4, 4, 4], 1),
+    ],
+)
+def test_ranks_are_correlated_as_spearman_does(a: list[float], b: list[float], rho: float) -> None:
+    assert compare.correlation(a, b) == pytest.approx(rho)
+
+
+def test_a_family_is_three_entries_of_one_call_engine_and_kind(compared: tuple[Compared, ...]) -> None:
+    found = compare.families(compared)
+    members = [c for c in compared if c.simulated is not None and (c.entry.call, c.entry.engine) == ("tensor_reduce", "vector")]
+    durations = [c for c in members if c.entry.kind == "duration"]
+    assert found["tensor_reduce on vector, duration"][0] == len(durations)
+    assert min(n for n, _ in found.values()) == 3
+    assert all(-1 <= rho <= 1 for _, rho in found.values())
+
+
+def test_switching_a_mechanism_off_moves_what_rests_on_it(compared: tuple[Compared, ...]) -> None:
+    found = compare.ablation(compared, TRN2)
+    assert list(found) == list(MECHANISMS)
+    whole = compare.figures(compare.judged(compared))
+    assert whole is not None
+    for name in ("narrowing", "shared-packets", "pe-result-latency", "clock-gate"):
+        again = compare.compare(DATA, TRN2.what_if(MECHANISMS[name].off))
+        before = {c.entry.id: c.simulated for c in compare.judged(compared)}
+        after = {c.entry.id: c.simulated for c in compare.judged(again)}
+        moved = [i for i in after if after[i] != pytest.approx(before[i], rel=1e-6)]
+        figures = compare.figures(compare.judged(again))
+        assert figures is not None
+        assert (found[name].moved, found[name].lost) == (len(moved), len(before) - len(after)), name
+        assert found[name].mape == pytest.approx(figures.mape), name
+    assert found["narrowing"].moved == 2  # the two ends of one fit
+    assert found["table-load"].mape > whole.mape
+
+
+def test_the_page_has_a_row_for_every_mechanism_and_family(compared: tuple[Compared, ...]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text().splitlines()
+    for name, (n, rho) in compare.families(compared).items():
+        assert f"| {name} | {n} | {rho:.3f} |" in page
