@@ -149,17 +149,42 @@ def run(
 @_shared
 @click.option("--dma-from-trace", is_flag=True, help="take every DMA's latency from the packets beside the trace")
 @click.option("--gate-phase", type=float, metavar="NS", help="a clock-gate edge, from the release of Sync")
+@click.option("--core", type=click.IntRange(0), help="of a JSON export in which several cores run a kernel")
+@click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write both timelines for the viewer")
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw them, as .svg or .png")
+@click.option("--from-us", type=float, metavar="T", help="where the picture begins  [default: with the body]")
+@click.option("--to-us", type=float, metavar="T", help="where the picture ends  [default: with the body]")
 def replay(
     trace: Path, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, dma_from_trace: bool,
-    gate_phase: float | None,
+    gate_phase: float | None, core: int | None, pftrace: Path | None, picture: Path | None, from_us: float | None, to_us: float | None,
 ) -> None:  # fmt: skip
-    """Simulate the instruction stream of a hardware profile (NAME.instr.csv); compare with its measurement."""
+    """Simulate the instruction stream of a hardware profile; compare with its measurement.
+
+    TRACE is NAME.instr.csv, or what the public profiler writes with --output-format json.
+    """
+    from .report import picture as pictures
+    from .report import replayed
+
+    if picture is not None:
+        pictures.require(picture)
+    elif from_us is not None or to_us is not None:
+        raise ProgramError("--from-us, --to-us", "no picture", "--picture FILE")
     with shown("replaying") as tell:
         result = run_replay(
             trace, chip_name, dma_from_trace=dma_from_trace, without=without, what_if=_overrides(what_if), gate_phase_ns=gate_phase,
-            progress=tell,
+            core=core, progress=tell,
         )  # fmt: skip
-    click.echo(json.dumps(result.summary(), indent=2) if as_json else text.comparison(result))
+    made = {}
+    if pftrace is not None:
+        with shown("writing") as tell:
+            made["perfetto"] = str(replayed.save(result, pftrace, progress=tell))
+    if picture is not None:
+        with shown("drawing"):
+            made["picture"] = str(replayed.draw(result, picture, from_us=from_us, to_us=to_us))
+    if as_json:
+        click.echo(json.dumps({**result.summary(), **made}, indent=2))
+    else:
+        click.echo("\n".join([text.comparison(result), *(f"{what}: {path}" for what, path in made.items())]))
 
 
 @main.group()

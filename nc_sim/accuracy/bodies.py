@@ -273,7 +273,8 @@ def attention_fused(
 
     def body(i: int) -> Iterator[None]:
         scores, powers, result = (a.p.sbuf((ROWS, n), F32) for n in (s, s, ROWS))
-        share = total = None
+        share: Any = None
+        total: Any = None
         if in_place:
             for scores in a.scores(i):  # noqa: B007
                 yield
@@ -316,7 +317,8 @@ def attention_baseline(
         a.p.dma_copy(dst=through[i], src=weights)
 
     def third(i: int) -> Iterator[None]:
-        weights, result, total = a.p.sbuf((ROWS, s), F32), a.p.sbuf((ROWS, ROWS), F32), None
+        weights, result = a.p.sbuf((ROWS, s), F32), a.p.sbuf((ROWS, ROWS), F32)
+        total: Any = None
         a.p.dma_copy(dst=weights, src=through[i])
         yield
         for total in a.product(weights):  # noqa: B007

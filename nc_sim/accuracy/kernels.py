@@ -213,9 +213,9 @@ def _predict(kernel: Kernel, changes: Mapping[str, Any]) -> Predicted:
         v.name: _quantity(kernel, other := chip.what_if(without(v.without)).what_if(v.what_if), _body(kernel, other, v.sizes)[0])
         for v in kernel.variants
     }
-    return Predicted(
-        kernel, _quantity(kernel, chip, body), *(ends if ends else (None, None)), tuple(reader), min(1.0, max(0.0, share)), variants
-    )
+    low, high = ends or (None, None)
+    value, part = _quantity(kernel, chip, body), min(1.0, max(0.0, share))
+    return Predicted(kernel, value, low, high, tuple(reader), part, variants)
 
 
 def _used(result: Result, chip: Chip) -> list[str]:

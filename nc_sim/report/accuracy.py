@@ -226,4 +226,4 @@ def _ablation(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def _against(run: dict[str, Any], ns: float) -> float:
-    return 100 * (ns / run["measured_ns"] - 1)
+    return 100 * (ns / float(run["measured_ns"]) - 1)

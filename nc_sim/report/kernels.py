@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..accuracy import kernels
+from ..accuracy.compare import LIMIT_PERCENT
 from ..accuracy.kernels import Predicted
 from . import markdown, text
 
@@ -73,7 +74,7 @@ def section() -> list[str]:
         "",
     ]
     shown = [(f"`{p.kernel.id}`", _error(p, p.simulated), p.kernel.explained) for p in ran if p.kernel.explained and p.simulated]
-    lines += [f"Every kernel off by more than {kernels.LIMIT_PERCENT} % has one.", ""]
+    lines += [f"Every kernel off by more than {LIMIT_PERCENT} % has one.", ""]
     lines += markdown.table(("kernel", "error", "why"), shown)
     lines += ["", "### Whole kernels: excluded", ""]
     lines += markdown.table(

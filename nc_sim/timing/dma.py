@@ -128,7 +128,7 @@ def shared_packet_bytes(dma: DmaDirect2d, chip: Reader) -> int:
 
 def packet_ns(size: int, packets: int, load: bool, chip: Reader) -> Fraction:
     """`size` bytes on an engine in as many packets."""
-    rate = chip("dma.load_bytes_per_ns" if load else "dma.store_bytes_per_ns")
+    rate = Fraction(chip("dma.load_bytes_per_ns" if load else "dma.store_bytes_per_ns"))
     return max(packets * Fraction(chip("dma.semaphore_packet_ns")), packets * Fraction(chip("dma.row_ns")) + Fraction(size) / rate)
 
 
