@@ -47,7 +47,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "software-descriptor-generation": Mechanism(
         "GpSimd time of software triggers",
-        {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40, "dma.software.interval_row_ns": 0},
+        {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40, "dma.software.further_row_ns": 0},
     ),
     "semaphore-latency": Mechanism("time from a completion to the waiter", {"semaphore.latency_ns": 0}),
     "event-semaphore": Mechanism(
@@ -74,7 +74,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "pointer-operand": Mechanism(
         "added time of [P, 1] operands", {"vector.pointer_ns": 0, "scalar.function_pointer_ns": 0, "scalar.identity_pointer_ns": 0}
     ),
-    "shared-packets": Mechanism("rows of software DMAs that share packets", {"dma.software.packet_bytes": 0}),
+    "shared-packets": Mechanism("rows of software DMAs that share packets", {"dma.software.shared_packet_bytes": 0}),
     "narrowing": Mechanism("added time of ScalarE activations out of PSUM to a narrower type", {"scalar.identity.psum_narrowing_ns": 0}),
     "run-ahead": Mechanism("sequencers that run ahead of their engine", _all("queue_depth", 1)),
     "minimum-interval": Mechanism("least time between two products", {"tensor.min_interval_cycles": 0}),

@@ -62,18 +62,22 @@ def _store(p: Program, dst: View, src: View, descriptors: str) -> None:
 # ---- streams
 
 
-def memory_read(tiles: int, columns: int, buffers: int = 4, descriptors: str = "unknown") -> Program:
-    """Load bf16 tiles of [128, columns], sum each along its rows in fp32, and add the sums up."""
+def memory_read(tiles: int, columns: int, buffers: int = 4, descriptors: str = "unknown", apart: bool = False) -> Program:
+    """Load bf16 tiles of [128, columns], sum each along its rows in fp32, and add the sums up: each at once, or all at the end."""
     p = Program("memory_read")
     x, out = p.input("x", (tiles * ROWS, columns), "bfloat16"), p.output("out", (ROWS, 1), F32)
     loaded, total = [p.sbuf((ROWS, columns), "bfloat16") for _ in range(buffers)], p.sbuf((ROWS, 1), F32)
-    sums = [p.sbuf((ROWS, 1), F32) for _ in range(buffers)]
+    sums = p.sbuf((ROWS, tiles if apart else buffers), F32)
     p.memset(dst=total, value=0.0)
     for k in range(tiles):
-        tile, part = loaded[k % buffers], sums[k % buffers]
+        at = k if apart else k % buffers
+        tile, part = loaded[k % buffers], sums[:, at : at + 1]
         p.dma_copy(dst=tile, src=x[k * ROWS : (k + 1) * ROWS], dge_mode=descriptors)
         p.tensor_reduce(dst=part, op="add", data=tile, axis=1)
-        p.tensor_tensor(dst=total, data1=total, data2=part, op="add")
+        if not apart:
+            p.tensor_tensor(dst=total, data1=total, data2=part, op="add")
+    if apart:
+        p.tensor_reduce(dst=total, op="add", data=sums, axis=1)
     p.dma_copy(dst=out, src=total, dge_mode=descriptors)
     return p
 

@@ -232,7 +232,7 @@ def _body(kernel: Kernel, chip: Chip, sizes: Mapping[str, Any], phase_range: boo
     ranges = [r.phase_range_ns or (r.duration_ns,) * 2 for r in results]
     if not grow:
         return (lengths[0], results[0], ranges[0]) if phase_range else (lengths[0], results[0])
-    more = Fraction(grow["full"] - grow["low"], grow["high"] - grow["low"])
+    more = (Fraction(str(grow["full"])) - grow["low"]) / (grow["high"] - grow["low"])
 
     def line(low: float, high: float) -> float:
         return low + (high - low) * float(more)

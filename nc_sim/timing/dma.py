@@ -123,7 +123,7 @@ def shared_packet_bytes(dma: DmaDirect2d, chip: Reader) -> int:
     if dma.generation != "software" or dma.src.dtype.itemsize != dma.dst.dtype.itemsize:
         return 0
     hbm = [v for v in (dma.src, dma.dst) if v.memory is Memory.HBM]
-    return int(chip("dma.software.packet_bytes")) if len(hbm) == 1 and hbm[0].contiguous else 0
+    return int(chip("dma.software.shared_packet_bytes")) if len(hbm) == 1 and hbm[0].contiguous else 0
 
 
 def packet_ns(size: int, packets: int, load: bool, chip: Reader) -> Fraction:
@@ -135,7 +135,7 @@ def packet_ns(size: int, packets: int, load: bool, chip: Reader) -> Fraction:
 def interval_ns(rows: int, chip: Reader) -> Fraction:
     """GpSimd's time for the descriptors of one software DMA."""
     more = max(0, rows - int(chip("dma.software.interval_rows")))
-    return Fraction(chip("dma.software.interval_ns")) + more * Fraction(chip("dma.software.interval_row_ns"))
+    return Fraction(chip("dma.software.interval_ns")) + more * Fraction(chip("dma.software.further_row_ns"))
 
 
 def done_ticks(dma: DmaDirect2d, chip: Reader) -> int:

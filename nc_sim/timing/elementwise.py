@@ -37,6 +37,8 @@ def cycles_per_element(work: Work, engine: Engine, chip: Reader) -> Fraction:
     rate = Fraction(chip(f"{kind}.cycles_per_element"))
     if engine is not Engine.VECTOR or work.psum_read or work.psum_write:
         return rate
+    if work.kind == "copy_predicated" and work.streams == 1:  # a number as source: one operand to read from SBUF, not two
+        return rate
     if work.widening and work.kind == "copy":
         return rate * Fraction(chip("vector.copy.widening_ratio"))
     fast = work.sixteen_bit and work.contiguous

@@ -10,15 +10,16 @@ import attrs
 import pytest
 from click.testing import CliRunner, Result
 
-from nc_sim import ProgramError, chip
+from nc_sim import Program, ProgramError, chip
 from nc_sim.__main__ import main
 from nc_sim.accuracy import compare, entries, replays
 from nc_sim.accuracy.compare import Compared
 from nc_sim.accuracy.entries import Entry
 from nc_sim.accuracy.measure import measure
-from nc_sim.isa import REGISTRY
+from nc_sim.isa import REGISTRY, Engine, Work
 from nc_sim.mechanisms import MECHANISMS
 from nc_sim.report import accuracy as report
+from nc_sim.timing.elementwise import cycles_per_element
 
 TRN2 = chip.load("trn2")
 DATA = entries.load("trn2")
@@ -430,3 +431,17 @@ def test_the_page_has_a_row_for_every_mechanism_and_family(compared: tuple[Compa
     page = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text().splitlines()
     for name, (n, rho) in compare.families(compared).items():
         assert f"| {name} | {n} | {rho:.3f} |" in page
+
+
+@pytest.mark.parametrize(("streams", "cycles"), [(1, 1), (2, 2)])  # chips/trn2.toml: N, and 2 N with src and predicate in SBUF
+def test_a_predicated_copy_of_a_number_has_one_operand_to_read(streams: int, cycles: int) -> None:
+    work = Work(kind="copy_predicated", elements=64, streams=streams)
+    assert cycles_per_element(work, Engine.VECTOR, TRN2.reader()) == cycles
+
+
+def test_a_call_streams_the_tensors_it_reads() -> None:
+    p = Program("streams")
+    x, y, mask = p.sbuf((128, 64), "float32"), p.sbuf((128, 64), "float32"), p.sbuf((128, 64), "uint32")
+    p.tensor_copy(dst=y, src=x)
+    p.tensor_copy_predicated(dst=y, src=x, predicate=mask)
+    assert [s.instruction.work().streams for s in p.steps] == [1, 2]

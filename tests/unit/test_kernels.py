@@ -50,6 +50,12 @@ CASES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("vector_add_rows", {"n": 8, "rows": 1, "sink": 2}, "c", lambda x: x["a"] + x["b"]),
     ("vector_add_columns", {"n": 128 * 9, "columns": 3, "sink": 2}, "c", lambda x: x["a"] + x["b"]),
     ("memory_read", {"tiles": 5, "columns": 64}, "out", lambda x: x["x"].astype(float).reshape(5, 128, 64).sum(axis=(0, 2))[:, None]),
+    (
+        "memory_read",
+        {"tiles": 5, "columns": 64, "apart": True},
+        "out",
+        lambda x: x["x"].astype(float).reshape(5, 128, 64).sum(axis=(0, 2))[:, None],
+    ),
     ("memory_write", {"tiles": 3, "columns": 64}, "out", lambda x: np.tile(x["x"], (3, 1))),
     ("rope", {"tiles": 3}, "out", halves),
     ("rope", {"tiles": 3, "sink": 1, "descriptors": "none"}, "out", halves),
