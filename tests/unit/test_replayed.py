@@ -76,6 +76,9 @@ def test_what_is_measured_before_time_zero_moves_both_sides_alike(tmp_path: Path
     sync = [next(iter(seen.on(f"{side}/Sync Engine"))).start for side in replayed.SIDES]
     assert sync == [300, 300]  # time zero is Sync's release on both
     assert min(s.start for s in seen.slices) == 0
+    assert seen.on("measured/DMA Engine 3")[0].start == 3050 + 30 - 1000 + 300
+    first = r.timeline.start[r.table.rows :][(r.table.server == 3)].min()
+    assert seen.on("simulated/DMA Engine 3")[0].start == round(float(first / r.table.ticks_per_ns)) + 300
 
 
 def test_the_command_writes_both_and_names_them(tmp_path: Path) -> None:
