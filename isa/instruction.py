@@ -56,6 +56,8 @@ class Work:
     psum_write: bool = False
     sixteen_bit: bool = False  # every streamed operand has 16 bits (the four-fold mode's condition)
     widening: bool = False  # the destination's elements are wider than a source's
+    narrowing: bool = False  # or narrower
+    streams: int = 0  # operands read element by element (elementwise engines)
     contiguous: bool = True  # every streamed operand is contiguous in the partition
     vectors: int = 0  # [P, 1] operands fetched through a pointer
     reduces: bool = False  # also reduces what it streams, into [P, 1] (VectorEngine)

@@ -26,6 +26,8 @@ def streamed(kind: str, *views: View, vectors: int = 0, flops: int = 0) -> Work:
         psum_write=dst.memory is Memory.PSUM,
         sixteen_bit=all(v.dtype.itemsize == 2 for v in views),
         widening=any(v.dtype.itemsize < dst.dtype.itemsize for v in sources),
+        narrowing=any(v.dtype.itemsize > dst.dtype.itemsize for v in sources),
+        streams=len(sources),
         contiguous=all(v.contiguous for v in views),
         vectors=vectors,
         flops=flops or dst.size,

@@ -188,17 +188,43 @@ def run(
 @click.option("--dma-from-trace", is_flag=True, help="take every DMA's latency from the packets beside the trace")
 @click.option("--gate-phase", type=float, metavar="NS", help="a clock-gate edge, from the release of Sync")
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="results are the same")
+@click.option("--core", type=click.IntRange(0), help="of a JSON export in which several cores run a kernel")
+@click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write both timelines for the viewer")
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw them, as .svg or .png")
+@click.option("--from-us", type=float, metavar="T", help="where the picture begins  [default: with the body]")
+@click.option("--to-us", type=float, metavar="T", help="where the picture ends  [default: with the body]")
 def replay(
     trace: Path, chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, dma_from_trace: bool,
-    gate_phase: float | None, engine: str,
+    gate_phase: float | None, engine: str, core: int | None, pftrace: Path | None, picture: Path | None,
+    from_us: float | None, to_us: float | None,
 ) -> None:  # fmt: skip
-    """Simulate the instruction stream of a hardware profile (NAME.instr.csv); compare with its measurement."""
+    """Simulate the instruction stream of a hardware profile; compare with its measurement.
+
+    TRACE is NAME.instr.csv, or what the public profiler writes with --output-format json.
+    """
+    from .report import picture as pictures
+    from .report import replayed
+
+    if picture is not None:
+        pictures.require(picture)
+    elif from_us is not None or to_us is not None:
+        raise ProgramError("--from-us, --to-us", "no picture", "--picture FILE")
     with shown("replaying") as tell:
         result = run_replay(
             trace, chip_name, dma_from_trace=dma_from_trace, without=without, what_if=_overrides(what_if), gate_phase_ns=gate_phase,
-            engine=engine, progress=tell,
+            engine=engine, core=core, progress=tell,
         )  # fmt: skip
-    click.echo(json.dumps(result.summary(), indent=2) if as_json else text.comparison(result))
+    made = {}
+    if pftrace is not None:
+        with shown("writing") as tell:
+            made["perfetto"] = str(replayed.save(result, pftrace, progress=tell))
+    if picture is not None:
+        with shown("drawing"):
+            made["picture"] = str(replayed.draw(result, picture, from_us=from_us, to_us=to_us))
+    if as_json:
+        click.echo(json.dumps({**result.summary(), **made}, indent=2))
+    else:
+        click.echo("\n".join([text.comparison(result), *(f"{what}: {path}" for what, path in made.items())]))
 
 
 @main.group()
@@ -221,6 +247,26 @@ def instructions(chip_name: str, what_if: tuple[str, ...], without: tuple[str, .
     with shown("comparing") as tell:
         compared = compare.compare(measurements, changed, tell)
     click.echo(json.dumps(compare.summary(compared, changed), indent=2) if as_json else comparison(compared, changed, worst))
+
+
+@accuracy.command()
+@click.option("--chip", "chip_name", help="kernels of one chip  [default: of all]")
+@click.option("--what-if", multiple=True, metavar="NAME=VALUE", help="override a chip number; may be repeated")
+@click.option("--without", multiple=True, metavar="MECHANISM", help="switch a mechanism off")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def kernels(chip_name: str | None, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool) -> None:
+    """Simulate whole kernels that others measured, from their description; compare, with what makes the difference."""
+    from .accuracy import kernels as measured
+    from .report.kernels import comparison
+
+    data = measured.load()
+    known = sorted({k.chip for k in data.kernels})
+    if chip_name is not None and chip_name not in known:
+        raise ProgramError("accuracy", f"no kernels of {chip_name!r}", f"one of {', '.join(known)}")
+    changes = {**overrides_without(without), **_overrides(what_if)}
+    with shown("simulating") as tell:
+        predicted = measured.predict(data.kernels, chip_name, changes, tell)
+    click.echo(json.dumps(measured.summary(predicted, changes), indent=2) if as_json else comparison(predicted, changes))
 
 
 @main.command()

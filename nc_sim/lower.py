@@ -403,6 +403,8 @@ class _Lowering:
             semaphore_names=tuple(self.semaphore_name(s) for s in np.flatnonzero(present).tolist()),
             follow_window=ticks(reader("dma.follow_window_ns")),
             recent=ticks(reader("dma.recent_load_ns")),
+            queued=ticks(reader("dma.software.shown_queued_ns")) if self.described else 0,
+            packet_shown=ticks(self.chip.chip.numbers["dma.packet_shown_ns"].value),  # no time rests on it
             throttle=tensor.throttle(reader, self.options.gate_phase_ns),
             ticks_per_ns=self.chip.chip.ticks_per_ns,
             wait_row=wait_row,

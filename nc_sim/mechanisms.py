@@ -47,11 +47,12 @@ MECHANISMS: dict[str, Mechanism] = {
         {f"dma.hardware.{k}": 0 for k in ("trigger_ns", "trigger_row_ns", "follow_ns", "gap_ns", "gap_scalar_ns")},
     ),
     "software-descriptor-generation": Mechanism(
-        "GpSimd time of software triggers", {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40}
+        "GpSimd time of software triggers",
+        {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40, "dma.software.further_row_ns": 0},
     ),
     "run-time-addresses": Mechanism(
         "added time of DMA whose addresses come from tensors",
-        {**dict.fromkeys((f"dma.software.{k}" for k in ("dynamic_ns", "indirect_ns", "indirect_row_ns")), 0), "dma.hardware.dynamic_ns": 0},
+        {**dict.fromkeys((f"dma.software.{k}" for k in ("dynamic_ns", "indirect_ns")), 0), "dma.hardware.dynamic_ns": 0},
     ),
     "dma-transpose-rate": Mechanism(
         "transposes by DMA slower than copies",
@@ -87,6 +88,8 @@ MECHANISMS: dict[str, Mechanism] = {
     "pointer-operand": Mechanism(
         "added time of [P, 1] operands", {"vector.pointer_ns": 0, "scalar.function_pointer_ns": 0, "scalar.identity_pointer_ns": 0}
     ),
+    "shared-packets": Mechanism("rows of software DMAs that share packets", {"dma.software.shared_packet_bytes": 0}),
+    "narrowing": Mechanism("added time of ScalarE activations out of PSUM to a narrower type", {"scalar.identity.psum_narrowing_ns": 0}),
     "run-ahead": Mechanism("sequencers that run ahead of their engine", _all("queue_depth", 1)),
     "minimum-interval": Mechanism("least time between two products", {"tensor.min_interval_cycles": 0}),
 }

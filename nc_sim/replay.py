@@ -18,7 +18,7 @@ from .lower import Options, lower
 from .mechanisms import without as overrides_without
 from .simulate import finite, require_engine, run
 from .table import Table
-from .timeline import Timeline
+from .timeline import Timeline, step_ends
 from .trace import profile_csv
 from .trace.profile_csv import Profile
 
@@ -38,6 +38,12 @@ class Replay:
     gate_source: str
     dma_from_trace: bool
     uncertain: tuple[str, ...]
+    path: Path
+
+    @property
+    def packets_path(self) -> Path:
+        """Where the packets of a CSV profile would be."""
+        return profile_csv.packets_beside(self.path)
 
     @property
     def total_measured_ns(self) -> int:
@@ -102,19 +108,21 @@ def replay(
     what_if: Mapping[str, Any] | None = None,
     gate_phase_ns: float | None = None,
     engine: str = "auto",
+    core: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
-    """Simulate the kernel body of a hardware profile (`NAME.instr.csv`) and keep both timelines.
+    """Simulate the kernel body of a hardware profile (`NAME.instr.csv`, or a JSON export) and keep both timelines.
 
     Only the clock gate's phase is taken from the measurement (and DMA latencies, with `dma_from_trace`); `without`
     names mechanisms to switch off. `engine` is that of `simulate`: "simpy", "compiled" or "auto"; the timeline is the same.
-    `progress` is called now and then with rows done and rows in all.
+    Of a JSON export `core` names one, where several run a kernel. `progress` is called now and then with rows done and rows
+    in all.
     """
     require_engine(engine, "replay")
     where = Path(path)
     data = chips.load(chip).what_if(overrides_without(without)).what_if(what_if or {})
     look = data.reader()
-    profile = profile_csv.read(where, {e: float(look(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine})
+    profile = profile_csv.read(where, {e: float(look(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine}, core)
     phase, source = (gate_phase_ns, "given") if gate_phase_ns is not None else (profile.gate_phase_ns, profile.gate_source)
     latencies = profile_csv.measured_dma(where, profile) if dma_from_trace else {}
     options = Options(gate_phase_ns=finite(phase or 0, "gate_phase_ns"), dma_latency_ns={k: Fraction(v) for k, v in latencies.items()})
@@ -122,9 +130,9 @@ def replay(
     timeline = run(table, profile.steps, progress=progress, engine=engine)
     ns = float(1 / data.ticks_per_ns)
     starts = timeline.start[table.start_row] * ns
-    durations = timeline.finish[table.finish_row] * ns - starts
+    durations = step_ends(table, timeline) * ns - starts
     measured = np.array([(m.start_ns - profile.origin_ns, m.duration_ns) for m in profile.measured], np.float64)
     return Replay(
         profile, data, table, timeline, starts, durations, measured[:, 0], measured[:, 1], source, dma_from_trace,
-        tuple(reader.uncertain()),
+        tuple(reader.uncertain()), where,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from .isa import Engine, Memory, Step
 from .isa.dma import Dma
 from .program import Program
 from .table import Ints, Table
-from .timeline import Timeline
+from .timeline import Timeline, step_ends
 
 if TYPE_CHECKING:
     from .simulate import Compiled
@@ -103,7 +103,7 @@ class Result:
         """Every executed instruction in order of its start: one object each, which `summary` and `save` do without."""
         ns = float(1 / self.table.ticks_per_ns)
         ready, begun = (c[self.table.wait_row] * ns for c in (self.timeline.ready, self.timeline.start))
-        start, end = self.timeline.start[self.table.start_row] * ns, self.timeline.finish[self.table.finish_row] * ns
+        start, end = self.timeline.start[self.table.start_row] * ns, step_ends(self.table, self.timeline) * ns
         texts, row = [str(i) for i in self.alike.distinct], self.alike.row
         columns = (c.tolist() for c in (ready, start, end, begun - ready, row))
         out = [
@@ -118,7 +118,7 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """Plain numbers: times in ns, bytes, flops, instructions and busy time by engine."""
         engine = np.fromiter((s.engine for s in self.steps), np.int64, len(self.steps))
-        start, end = self.timeline.start[self.table.start_row], self.timeline.finish[self.table.finish_row]
+        start, end = self.timeline.start[self.table.start_row], step_ends(self.table, self.timeline)
         engines: dict[str, dict[str, float]] = {}
         for e in Engine:
             mine = engine == e
@@ -171,7 +171,7 @@ class Result:
 
 def body_ticks(table: Table, timeline: Timeline) -> int:
     """From time zero to the end of the last instruction."""
-    return int(timeline.finish[table.finish_row].max(initial=0))
+    return int(step_ends(table, timeline).max(initial=0))
 
 
 def _union(start: Ints, end: Ints) -> int:

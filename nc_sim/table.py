@@ -122,6 +122,8 @@ class Table:
     semaphore_names: tuple[str, ...]
     follow_window: int
     recent: int
+    queued: int  # a profile shows a software trigger so many ticks longer for each unfinished transfer of its ring
+    packet_shown: int  # and a packet so many ticks longer than the time to the next one
     throttle: Throttle
     ticks_per_ns: Fraction
     # of each step [steps]

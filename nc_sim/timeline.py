@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from .isa.errors import Deadlock, InternalError, Unsupported
-from .table import Ints, Table
+from .table import Ints, Role, Table
 
 
 @attrs.frozen(eq=False)
@@ -28,6 +28,24 @@ class Timeline:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def step_ends(table: Table, timeline: Timeline) -> Ints:
+    """When a profile shows each step to end, in ticks.
+
+    That is its finish; but a software trigger, for whose end nothing waits, is shown longer the more is in its ring.
+    """
+    ends = timeline.finish[table.finish_row]
+    first, last = table.stream_ptr[-2:].tolist()  # the stream of descriptors that GpSimd makes
+    triggers = first + np.flatnonzero(table.role[first:last] == Role.TRIGGER)
+    if not table.queued or not triggers.size:
+        return ends
+    fan = table.fan_ptr[triggers]
+    done = np.maximum.reduceat(timeline.finish[table.rows :], fan)  # grows: a ring is in order on every DMA engine
+    over = np.searchsorted(np.maximum.accumulate(done), timeline.start[triggers], "right")
+    before = np.arange(len(triggers))
+    ends[table.step[triggers]] += table.queued * (before - np.minimum(before, over))
+    return ends
 
 
 def column(ticks: Sequence[int]) -> Ints:

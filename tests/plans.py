@@ -135,6 +135,8 @@ class Plan:
             semaphore_names=tuple(f"s{k}" for k in range(semaphores)),
             follow_window=self.follow_window,
             recent=self.recent,
+            queued=0,
+            packet_shown=0,
             throttle=self.throttle,
             ticks_per_ns=Fraction(1),
             wait_row=ints(range(every)),

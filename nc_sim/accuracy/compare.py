@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -9,11 +11,14 @@ from typing import Any
 import attrs
 
 from ..chip import UNCERTAIN, Chip
+from ..isa.errors import ProgramError
+from ..mechanisms import MECHANISMS
 from ..schema import SCHEMA
 from .entries import CLASSES, JUDGED, Data, Entry
 from .measure import LevelMissed, measure
 
 LIMIT_PERCENT = 10  # an entry further off needs a line that explains it
+FAMILY = 3  # entries that make a family
 STEP = Fraction(1, 8)  # by which assumed numbers are lowered to see how much of a prediction is theirs
 
 
@@ -25,6 +30,7 @@ class Compared:
     simulated: float | None = None
     assumed: tuple[str, ...] = ()  # numbers without a source that the prediction moves with
     assumed_share: float = 0.0  # how much of the prediction, 0 to 1
+    used: frozenset[str] = frozenset()  # every chip number that the run looked at
 
     @property
     def error_percent(self) -> float | None:
@@ -75,11 +81,15 @@ def _compared(entry: Entry, chip: Chip) -> Compared:
         simulated, result = measure(entry, chip)
     except LevelMissed as e:  # only with other numbers than the file's: a test holds the file's to none
         return Compared(attrs.evolve(entry, excluded_because=f"{e.found}: {e.required} is needed"))
+    except ProgramError:
+        if not entry.excluded_because:
+            raise
+        return Compared(entry)
     numbers = chip.numbers
     names = [k for k in result.used if numbers[k].status in UNCERTAIN and SCHEMA[k].kind in ("number", "positive", "share")]
     moving = {k: d for k in names if (d := _moved(entry, chip, [k], simulated))}
     share = _moved(entry, chip, list(moving), simulated) if len(moving) > 1 else next(iter(moving.values()), 0.0)
-    return Compared(entry, simulated, tuple(moving), min(1.0, max(0.0, share)))
+    return Compared(entry, simulated, tuple(moving), min(1.0, max(0.0, share)), frozenset(result.used))
 
 
 def _moved(entry: Entry, chip: Chip, names: Sequence[str], simulated: float) -> float:
@@ -142,6 +152,64 @@ def unexplained(compared: Sequence[Compared]) -> list[Compared]:
     return [c for c in compared if c.off > LIMIT_PERCENT and not c.entry.explained]
 
 
+@attrs.frozen
+class Ablated:
+    """What the judged entries say without one mechanism."""
+
+    moved: int  # entries whose prediction changes by more than a millionth
+    lost: int  # entries that cannot be measured then: the clock gate does not stay as they need it
+    mape: float  # of the entries that can
+
+
+def ablation(compared: Sequence[Compared], chip: Chip) -> dict[str, Ablated]:
+    """Every mechanism switched off, one at a time."""
+    of, out = judged(compared), {}
+    for name, mechanism in MECHANISMS.items():
+        other, moved, lost, off = chip.what_if(mechanism.off), 0, 0, []
+        for c in of:
+            again = c
+            if c.used & mechanism.off.keys():
+                try:
+                    again = attrs.evolve(c, simulated=measure(c.entry, other)[0])
+                except LevelMissed:
+                    lost += 1
+                    continue
+            assert again.simulated is not None
+            assert c.simulated is not None
+            moved += abs(again.simulated - c.simulated) > 1e-6 * c.simulated
+            off.append(again.off)
+        out[name] = Ablated(moved, lost, sum(off) / max(1, len(off)))
+    return out
+
+
+def families(compared: Sequence[Compared]) -> dict[str, tuple[int, float]]:
+    """Entries of one call on one engine with the same kind of value, three or more: how many, and their rank correlation."""
+    groups: dict[str, list[Compared]] = {}
+    for c in compared:
+        if c.simulated is not None:
+            groups.setdefault(f"{c.entry.call} on {c.entry.engine or 'its default'}, {c.entry.kind}", []).append(c)
+    return {
+        name: (len(of), correlation([c.entry.value or 0.0 for c in of], [c.simulated or 0.0 for c in of]))
+        for name, of in sorted(groups.items())
+        if len(of) >= FAMILY
+    }
+
+
+def correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's: of the ranks, equal values with the mean of theirs; 1 where one side has one value only."""
+    x, y = _ranks(a), _ranks(b)
+    mean = (len(x) + 1) / 2
+    over = sum((i - mean) * (j - mean) for i, j in zip(x, y, strict=True))
+    under = math.sqrt(sum((i - mean) ** 2 for i in x) * sum((j - mean) ** 2 for j in y))
+    return over / under if under else 1.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(round(v, 6) for v in values)
+    first, count = {v: ordered.index(v) for v in set(ordered)}, Counter(ordered)
+    return [first[round(v, 6)] + (count[round(v, 6)] + 1) / 2 for v in values]
+
+
 def worst(compared: Sequence[Compared], count: int) -> list[Compared]:
     """The entries furthest off; among equals in the order of the file."""
     ran = [c for c in compared if c.simulated is not None]
@@ -159,6 +227,7 @@ def summary(compared: Sequence[Compared], chip: Chip) -> dict[str, Any]:
         "chip": chip.name,
         "mape_percent": None if whole is None else round(whole.mape, 3),
         "judged": plain(whole),
+        "families": {name: {"entries": n, "spearman": round(r, 4)} for name, (n, r) in families(compared).items()},
         "classes": {name: plain(figures(of)) for name, of in by_class(compared).items()},
         "excluded": len(excluded(compared)),
         "unexplained": [c.entry.id for c in unexplained(compared)],

@@ -1,8 +1,8 @@
 """The data: one published measurement an entry, with its source and the small program that measures the same quantity.
 
 A file holds `chip`, a table `sources` and a list `entry`. What is measured is one call of a program: `call`, `engine`
-and `args`, where an argument such as "SBUF float32 128x512" is a tensor of its own, "REGISTER" a register.
-nc_sim/accuracy/measure.py says how each kind is taken from the simulated timeline.
+and `args`, where an argument such as "SBUF float32 128x512" is a tensor of its own, "REGISTER" a register; a tensor in HBM
+may be "in rows of 128", which lie apart. nc_sim/accuracy/measure.py says how each kind is taken from the simulated timeline.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ CLASSES = ("single instruction", "delay", "packet", "opcode mean", "pixel readin
 JUDGED = CLASSES[:3]  # the target holds for these; the others are weaker measurements and reported apart
 ROLES = ("fitted", "check")
 GATES = ("", "full", "gated")
-PACKETS = ("", "row", "semaphore")
-EVENTS = ("begin", "end", "first activity", "first data", "last activity", "engine begins", "engine ends", "then")
+PACKETS = ("", "row", "semaphore", "row record", "semaphore record")  # to the next packet, or as long as its record
+EVENTS = ("begin", "end", "first activity", "first data", "last activity", "engine begins", "data ends", "engine ends", "then")
 MOST_CALLS = 64
+KERNELS = "kernels.toml"  # not of one chip (kernels.py)
 
 
 @attrs.frozen(kw_only=True)
 class Entry:
     """One measurement; times are ns.
 
-    Without `excluded_because` it has a program. One with both waits for its instruction: it is simulated as soon as there is one.
+    Without `excluded_because` it has a program. One with both waits for its instruction, or for an operand of it: it is simulated
+    as soon as the program can be built.
     """
 
     id: str
@@ -55,6 +57,7 @@ class Entry:
     opcode: str = ""  # of the instruction that is looked at; empty: the whole call
     passes: str = ""  # of an fp32 product: low or high
     count: int = 1  # calls one after another
+    with_first: bool = False  # the first of several counts too
     keeps: bool = False  # parts of what it writes stay, so that is filled before, too
     gate: str = ""  # level of the clock gate during the measurement
     then: Mapping[str, Any] = attrs.field(factory=dict)  # call, engine and args of what waits for the measured call
@@ -64,7 +67,7 @@ class Entry:
 
     @property
     def runs(self) -> bool:
-        """Whether it is simulated."""
+        """Whether a simulation is tried; one that is excluded stays so where its program cannot be built."""
         return not self.excluded_because or self.call in REGISTRY
 
 
@@ -84,7 +87,7 @@ WORDS = {"kind": KINDS, "class": CLASSES, "role": ROLES, "gate": GATES, "packet"
 
 def names() -> list[str]:
     """Chips with measurements in the project."""
-    return sorted(p.name.removesuffix(".toml") for p in _folder().iterdir() if p.name.endswith(".toml"))
+    return sorted(p.name.removesuffix(".toml") for p in _folder().iterdir() if p.name.endswith(".toml") and p.name != KERNELS)
 
 
 def load(chip: str) -> Data:
@@ -145,7 +148,7 @@ def _check(key: str, value: Any, where: str) -> None:
     elif key == "count":
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CALLS:
             raise ProgramError(f"{where}: count", f"{value!r:.80}", f"a whole number, 1 to {MOST_CALLS}")
-    elif key == "keeps":
+    elif key in ("keeps", "with_first"):
         if not isinstance(value, bool):
             raise ProgramError(f"{where}: keeps", f"{value!r:.80}", "true or false")
     elif key in ("args", "then"):

@@ -3,10 +3,11 @@
     duration   from the start of the instruction (or of the call's first) to the end of it (of its last)
     interval   from one start to the next, of calls that do not depend on each other
     delay      between two events of one call, its DMA engines, or of what waits for it
-    packet     what one more packet adds to a DMA engine's part of a transfer, or the semaphore packet alone
+    packet     what one more packet adds to a DMA engine's part of a transfer, or the semaphore packet alone; a record of
+               either is shown longer than that
 
 Operands are filled by VectorE before, so that a first call finds everything idle. Of several calls the first is left out
-and the median of the others taken, as the sources do. No cost function is asked.
+and the median of the others taken, as the sources do, unless the entry counts the first. No cost function is asked.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from ..isa.fields import Maybe, Operand
 from ..program import Program
 from ..result import Result
 from ..simulate import simulate
+from ..timeline import step_ends
 from .entries import Entry
 
-TENSOR = re.compile(r"(SBUF|PSUM|HBM) (\w+) (\d+(?:x\d+)*)")
 REGISTER = "REGISTER"  # an argument: a register
+TENSOR = re.compile(r"(SBUF|PSUM|HBM) (\w+) (\d+(?:x\d+)*)(?: in rows of (\d+))?")  # rows: apart from each other, HBM only
 SAME = "=dst"  # an argument of `then`: what the measured call writes
 WARM = 20  # bf16 products of 512 columns: more than two windows of the clock gate
 ROWS = (2, 4)  # per partition, of the two transfers that a packet is taken from
@@ -56,7 +58,8 @@ def measure(entry: Entry, chip: Chip) -> tuple[float, Result]:
             values = [end - start for start, end, _ in spans]
         if entry.gate:
             _require_level(entry, result, spans)
-        return statistics.median(values[1:] or values) / float(chip.ticks_per_ns), result
+        counted = values if entry.with_first else values[1:] or values
+        return statistics.median(counted) / float(chip.ticks_per_ns), result
     except NcSimError as e:
         raise e.at(f"entry {entry.id}") from None
 
@@ -126,8 +129,10 @@ def _tensor(p: Program, text: str, *, read: bool) -> View:
         raise ProgramError("", f"{text!r:.80}", "a tensor such as 'SBUF float32 128x512'")
     memory, dtype, shape = match[1], match[2], tuple(int(n) for n in match[3].split("x"))
     if memory == "HBM":
-        name = f"hbm{len(p.tensors)}"
-        return p.input(name, shape, dtype) if read else p.output(name, shape, dtype)
+        name, row = f"hbm{len(p.tensors)}", int(match[4] or 0)
+        whole = (*shape[:-1], shape[-1] // row, 2 * row) if row else shape
+        tensor = p.input(name, whole, dtype) if read else p.output(name, whole, dtype)
+        return tensor[..., :row] if row else tensor
     view = p.sbuf(shape, dtype) if memory == "SBUF" else p.psum(shape, dtype)
     if read:
         p.memset(dst=view, value=0)
@@ -144,7 +149,7 @@ def _span(entry: Entry, result: Result, call: int) -> tuple[int, int, list[int]]
     if not mine:
         raise ProgramError("", f"no {entry.opcode} in the program of {entry.call}", "an opcode that the call becomes")
     starts = timeline.start[table.start_row[mine]].tolist()
-    ends = timeline.finish[table.finish_row[mine]].tolist()
+    ends = step_ends(table, timeline)[mine].tolist()
     if not entry.opcode:
         return min(starts), max(ends), [min(starts)]
     k = len(mine) - 1  # an fp32 product is two of them alike
@@ -188,6 +193,7 @@ def _event(name: str, entry: Entry, result: Result, call: int) -> int:
     ticks = {
         "first activity": start.min(), "first data": start[data].min(), "last activity": finish.max(),
         "engine begins": start[data][0], "engine ends": finish[data][0],
+        "data ends": finish[data][0] - table.last[rows - table.rows][data][0] + table.packet_shown,  # as its record says
     }  # fmt: skip
     return int(ticks[name])
 
@@ -196,16 +202,18 @@ def _packet(entry: Entry, chip: Chip) -> tuple[float, Result]:
     """From transfers that differ in their packets alone."""
     side = next(key for key in ("dst", "src") if str(entry.args[key]).startswith("SBUF"))
     other = "src" if side == "dst" else "dst"
-    dtype, elements = str(entry.args[side]).split()[1], int(entry.args["row"])
+    dtypes, elements = {key: str(entry.args[key]).split()[1] for key in (side, other)}, int(entry.args["row"])
     lengths, packets = [], []
-    partitions = SERVED if entry.packet == "semaphore" else 128
+    what, _, record = entry.packet.partition(" ")
+    partitions, more = SERVED if what == "semaphore" else 128, 0
     for rows in ROWS:
-        shape = f"{dtype} {partitions}x{rows * elements}"
-        result, _ = _run(entry, chip, 1, **{side: f"SBUF {shape}", other: f"HBM {shape}"})
+        shape = f"{partitions}x{rows * elements}"
+        result, _ = _run(entry, chip, 1, **{side: f"SBUF {dtypes[side]} {shape}", other: f"HBM {dtypes[other]} {shape}"})
         table, timeline = result.table, result.timeline
+        more = table.packet_shown if record else 0
         length = timeline.finish[table.rows :] - timeline.start[table.rows :]
-        if entry.packet == "semaphore":
-            return float(np.median(length[table.packets == 0])) / float(chip.ticks_per_ns), result
+        if what == "semaphore":
+            return (float(np.median(length[table.packets == 0])) + more) / float(chip.ticks_per_ns), result
         lengths.append(int(length[0]))
         packets.append(rows * partitions // int((table.packets > 0).sum()))
-    return (lengths[1] - lengths[0]) / (packets[1] - packets[0]) / float(chip.ticks_per_ns), result
+    return ((lengths[1] - lengths[0]) / (packets[1] - packets[0]) + more) / float(chip.ticks_per_ns), result

@@ -1,6 +1,7 @@
 """Replayed streams: the part of the accuracy page that needs traces which are not in the project.
 
-`replays.json` keeps what they gave, with the hash of every input and the commit whose code gave it.
+`replays.json` keeps what they gave, with the hash of every input and the commit whose code gave it: each stream, what it
+gives without each mechanism, and over the phases of the clock gate.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from .. import chip as chips
 from ..chip import Chip
 from ..files import replacing
 from ..isa.errors import ProgramError
+from ..mechanisms import MECHANISMS
 from ..replay import Replay, replay
 from ..schema import SCHEMA
 from .compare import STEP
 
+PHASES = 16
 STREAM, PACKETS = ".instr.csv", ".dma.csv"
 KEPT = Path(__file__).with_name("replays.json")
 
@@ -58,12 +61,22 @@ def _run(path: Path, chip: Chip, dma_from_trace: bool) -> dict[str, Any]:
         "assumed_percent": round(100 * _share(path, chip, dma_from_trace, names, result), 3),
         "inputs": {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in _inputs(path)},
     }
-    if dma_from_trace:
+    if not dma_from_trace:
+        out["without_ns"] = {m: round(replay(path, chip, without=[m]).total_simulated_ns, 3) for m in MECHANISMS}
+        out["phases_ns"] = _phases(path, chip)
+    else:
         out["opcodes"] = {
             opcode: {k: v[k] for k in ("count", "measured_median_ns", "simulated_median_ns", "median_duration_error_percent")}
             for opcode, v in s["by_opcode"].items()
         }
     return out
+
+
+def _phases(path: Path, chip: Chip) -> list[float]:
+    """The shortest and the longest body over the clock gate's phases."""
+    window = float(chip.numbers["tensor.gate.window_cycles"].value * 1000 / chip.numbers["clock.sync_mhz"].value)
+    bodies = [replay(path, chip, gate_phase_ns=k * window / PHASES).total_simulated_ns for k in range(PHASES)]
+    return [round(min(bodies), 3), round(max(bodies), 3)]
 
 
 def _share(path: Path, chip: Chip, dma_from_trace: bool, names: list[str], result: Replay) -> float:

@@ -53,9 +53,8 @@ def read(path: str | Path, *, physical_cores: int = 2, core: str = "NeuronCore-v
     path = Path(path)
     name = path.name.removesuffix(".csv").removesuffix(".instr")
     body = profile_csv.read(path, dict.fromkeys(Engine, 0.0)).steps  # where time zero is does not matter here
-    rows = ((f"{path.name}:{line}", row) for line, row in profile_csv.rows(path))
     return profile_of(
-        name, rows, {s.line: s.instruction for s in body}, _rows(path.with_name(f"{name}.dma.csv")),
+        name, profile_csv.rows(path), {s.line: s.instruction for s in body}, _rows(path.with_name(f"{name}.dma.csv")),
         _told(path.with_name("profiles.json"), name), physical_cores=physical_cores, core=core,
     )  # fmt: skip
 

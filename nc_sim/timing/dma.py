@@ -2,6 +2,7 @@
 
     first packet on engine k = trigger + first + k x stagger     (both grow with the KiB an engine moves, hardware loads)
     row                      = row_ns + bytes / rate             one packet each; rows up to 512 B have their own numbers
+                               software: rows that are neighbours in HBM share the fixed time of a packet of up to 4 KiB
     completion               = end of the semaphore packet + done + semaphore latency
 
 A transposing or summing DMA takes longer for its rows (`packet_ns`), one with indices longer for its descriptors
@@ -19,7 +20,7 @@ import attrs
 
 from ..chip import Reader
 from ..isa import Engine, Memory
-from ..isa.dma import Dma, DmaCompute2d
+from ..isa.dma import Dma, DmaCompute2d, DmaDirect2d
 from .cost import Cost
 
 MEASURED_ROW_BYTES = 4096  # rows up to this size are replayed; only longer ones rest on `dma.max_row_bytes`
@@ -56,12 +57,9 @@ def trigger(dma: Dma, engine: Engine, rows: int, chip: Reader) -> Cost:
 
 def software(dma: Dma, rows: int, chip: Reader) -> tuple[int, int, int]:
     """GpSimd's ticks for the descriptors of one DMA, the ticks to its visible trigger, and how long that shows."""
-    interval, latency = chip("dma.software.interval_ns"), chip("dma.software.latency_ns")
-    addressing, added = dma.addressing, Fraction(0)
-    if addressing != "static":
-        added += chip(f"dma.software.{addressing}_ns")
-    if addressing == "indirect" and rows > chip("dma.software.indirect_rows"):
-        added += (rows - chip("dma.software.indirect_rows")) * chip("dma.software.indirect_row_ns")
+    interval = interval_ns(rows, chip)
+    latency = max(interval, Fraction(chip("dma.software.latency_ns")))  # not visible before it is made
+    added = Fraction(0) if dma.addressing == "static" else Fraction(chip(f"dma.software.{dma.addressing}_ns"))
     ticks = chip.chip.ticks
     return ticks(interval + added), ticks(latency + added), ticks(chip("dma.software.shown_ns"))
 
@@ -97,7 +95,7 @@ def shares(dma: Dma, chip: Reader) -> list[Share]:
     """Every DMA engine's part; engines without rows still send their semaphore packet."""
     c, mode, load = chip.chip, f"dma.{dma.generation}", dma.load
     counts, size = rows_by_engine(dma, chip)
-    packet = max(1, c.ticks(packet_ns(dma, size, chip)))
+    row, shared = max(1, c.ticks(packet_ns(dma, size, chip))), shared_packet_bytes(dma, chip)
     verb = "load" if load else "store"
     first, stagger = chip(f"{mode}.{verb}_first_ns"), chip(f"{mode}.{verb}_stagger_ns")
     stall = c.ticks(chip(f"{mode}.load_stall_ns")) if load else 0
@@ -110,13 +108,19 @@ def shares(dma: Dma, chip: Reader) -> list[Share]:
             start += chip(f"{mode}.load_first_ns_per_kib") * kib
             step += chip(f"{mode}.load_stagger_ns_per_kib") * kib
         busy = chip(f"{mode}.busy_stall_ratio") if load else Fraction(0)
+        packet, first_stall, wait = row, stall, Fraction(0)
+        if shared and n:
+            packets = -(-n * size // shared)
+            packet = max(1, c.ticks(shared_ns(n * size, packets, load, chip) / n))
+            if packets == 1:  # the figure: no packet is stalled, and the last engine ends as late as if it were
+                first_stall, wait = 0, Fraction(chip(f"{mode}.load_stall_ns") if load else 0) * k / max(1, len(counts) - 1)
         out.append(
             Share(
                 engine=k,
-                arrival=max(1, c.ticks(start + k * step)),
+                arrival=max(1, c.ticks(start + k * step + wait)),
                 packets=n,
                 packet=packet,
-                first=stall if n else 0,
+                first=first_stall if n else 0,
                 last=last,
                 load=load,
                 busy_delay=c.ticks(chip(f"{mode}.busy_delay_ns")) if load else 0,
@@ -160,7 +164,27 @@ def row_ns(size: int, load: bool, chip: Reader) -> Fraction:
         fixed, rate = chip("dma.small_store_row_ns"), chip("dma.small_store_bytes_per_ns")
     else:
         fixed, rate = chip("dma.row_ns"), chip("dma.store_bytes_per_ns")
-    return Fraction(fixed + Fraction(size) / rate)
+    return max(Fraction(chip("dma.semaphore_packet_ns")), Fraction(fixed + Fraction(size) / rate))
+
+
+def shared_packet_bytes(dma: Dma, chip: Reader) -> int:
+    """The size up to which rows share a packet, or 0: software descriptors, a copy, no conversion, one run of bytes in HBM."""
+    if not isinstance(dma, DmaDirect2d) or dma.generation != "software" or dma.src.dtype.itemsize != dma.dst.dtype.itemsize:
+        return 0
+    hbm = [v for v in (dma.src, dma.dst) if v.memory is Memory.HBM]
+    return int(chip("dma.software.shared_packet_bytes")) if len(hbm) == 1 and hbm[0].contiguous else 0
+
+
+def shared_ns(size: int, packets: int, load: bool, chip: Reader) -> Fraction:
+    """`size` bytes on an engine in as many packets."""
+    rate = Fraction(chip("dma.load_bytes_per_ns" if load else "dma.store_bytes_per_ns"))
+    return max(packets * Fraction(chip("dma.semaphore_packet_ns")), packets * Fraction(chip("dma.row_ns")) + Fraction(size) / rate)
+
+
+def interval_ns(rows: int, chip: Reader) -> Fraction:
+    """GpSimd's time for the descriptors of one software DMA."""
+    more = max(0, rows - int(chip("dma.software.interval_rows")))
+    return Fraction(chip("dma.software.interval_ns")) + more * Fraction(chip("dma.software.further_row_ns"))
 
 
 def done_ticks(dma: Dma, chip: Reader) -> int:

@@ -37,6 +37,8 @@ def cycles_per_element(work: Work, engine: Engine, chip: Reader) -> Fraction:
     rate = Fraction(chip(f"{kind}.cycles_per_element"))
     if engine is not Engine.VECTOR or work.psum_read or work.psum_write:
         return rate
+    if work.kind == "copy_predicated" and work.streams == 1:  # a number as source: one operand to read from SBUF, not two
+        return rate
     if work.widening and work.kind == "copy":
         return rate * Fraction(chip("vector.copy.widening_ratio"))
     fast = work.sixteen_bit and work.contiguous
@@ -67,6 +69,8 @@ def scalar(work: Work, chip: Reader) -> Cost:
     memory = "psum" if work.psum_read else "sbuf"
     key = _kind("scalar", kind, chip, f".{memory}_fixed_ns")
     extra = chip(f"scalar.{kind}_pointer_ns") if work.vectors else Fraction(0)
+    if kind == "identity" and work.psum_read and work.narrowing:  # either brings it to the latency of a function, so not both
+        extra = max(extra, chip("scalar.identity.psum_narrowing_ns"))
     fixed, gap = chip(f"{key}.{memory}_fixed_ns") + extra, chip(f"{key}.{memory}_gap_ns") + extra
     return _streamed(work, Engine.SCALAR, fixed, gap, chip)
 

@@ -31,7 +31,7 @@ from ..packing import StepPacker
 from ..program import Program
 from ..result import Result, body_ticks
 from ..table import Ints, Op, Table, When
-from ..timeline import Timeline
+from ..timeline import Timeline, step_ends
 from .operands import Printer, moved, packet_bytes, place
 from .stored import (
     LIMIT,
@@ -262,7 +262,7 @@ def _instructions(result: Result, printer: Printer) -> Instructions:
     order, pc = np.argsort(engine, kind="stable"), np.zeros(len(steps), np.int64)
     pc[order] = np.arange(len(steps)) - np.searchsorted(engine[order], engine[order])
     ready, begun = timeline.ready[table.wait_row], timeline.start[table.wait_row]
-    times = ready, begun - ready, timeline.start[table.start_row], timeline.finish[table.finish_row]
+    times = ready, begun - ready, timeline.start[table.start_row], step_ends(table, timeline)
     counts = alike.pick(map(moved, alike.kinds), 8)
     columns: list[Any] = [*(_times(c, table.ticks_per_ns) for c in times), *counts]
     return Instructions(

@@ -65,6 +65,18 @@ def save(
     return path
 
 
+def save_side_by_side(
+    devices: Mapping[str, Device], path: str | Path, *, slices: int = SLICES, progress: Callable[[int, int], None] | None = None
+) -> Path:
+    """Write what several devices show from one time zero, a folder each, from top to bottom; otherwise as `save`."""
+    package = _package()
+    plan = _Plan((), {k: {0: device} for k, device in enumerate(devices.values())}, names=dict(enumerate(devices)), labels=())
+    pixel, path = plan.pixel(slices), Path(path)
+    with whole(path) as file:
+        _write(plan, pixel, _Writer(file, package, progress, 0 if progress is None else plan.count(pixel, 2)))
+    return path
+
+
 def _package() -> Any:
     try:
         return importlib.import_module("perfetto.trace_builder.proto_builder")
@@ -76,7 +88,7 @@ def _package() -> Any:
 
 
 @attrs.frozen(eq=False)
-class _Row:
+class Row:
     """Slices of one device row in order of start, none overlapping; times from the start of the body."""
 
     rank: int
@@ -93,7 +105,7 @@ class _Row:
         """Where merging by pixel leaves a slice: neighbours that are shorter and begin in the same pixel become one."""
         return _firsts(self.end - self.start < pixel, self.start // max(1, pixel))
 
-    def merged(self, pixel: int) -> _Row:
+    def merged(self, pixel: int) -> Row:
         first = self.firsts(pixel)
         size = np.diff(first, append=len(self.start))
         end = np.maximum.reduceat(self.end, first) if len(first) else self.end
@@ -104,7 +116,7 @@ class _Row:
 
 
 @attrs.frozen(eq=False)
-class _Counter:
+class Counter:
     """A value over time, from the start of the body; `before` holds until the first."""
 
     rank: int
@@ -115,18 +127,18 @@ class _Counter:
     time: Ints
     value: npt.NDArray[Any]
 
-    def merged(self, pixel: int) -> _Counter:
+    def merged(self, pixel: int) -> Counter:
         """The last value of each pixel, or of each ns."""
         keep = np.diff(self.time // max(1, pixel), append=-1) != 0
         return attrs.evolve(self, time=self.time[keep], value=self.value[keep])
 
 
 @attrs.frozen(eq=False)
-class _Device:
+class Device:
     """What one execution shows."""
 
-    rows: tuple[_Row, ...]
-    counters: tuple[_Counter, ...]
+    rows: tuple[Row, ...]
+    counters: tuple[Counter, ...]
     prologue_ns: int
 
     @property
@@ -144,27 +156,27 @@ def _firsts(short: npt.NDArray[np.bool_], *alike: Ints) -> Ints:
     return np.flatnonzero(np.append(True, ~together)[: len(short)])
 
 
-def _device(trace: Trace, core: int) -> _Device:
+def _device(trace: Trace, core: int) -> Device:
     """The published rows and counters of a hardware trace."""
     i, t, s = trace.instructions, trace.transfers, trace.shares
     operands = _joined(i.semaphores, i.work, " ")
     opcode = np.array([v == "MATMUL" for v in (*i.opcode.values, "")])[i.opcode.index]
-    made: list[_Row] = []
+    made: list[Row] = []
     for rank, name in enumerate(ENGINES):
         label = np.array([v == name.removesuffix("Matrix") for v in (*i.engine.values, "")])[i.engine.index]
         mine = np.flatnonzero(label & (opcode == (name == "TensorMatrix")) if name.startswith("Tensor") else label)
         texts = {"operands": operands, "nki_source_location": i.line}
-        made += _rows(rank, f"{name} Engine", mine, i.start.ns, i.end.ns, i.opcode, texts, {"pc": i.pc, "evt_wait_time_ns": i.wait.ns})
+        made += lanes_of(rank, f"{name} Engine", mine, i.start.ns, i.end.ns, i.opcode, texts, {"pc": i.pc, "evt_wait_time_ns": i.wait.ns})
     ways = _joined(t.source, t.destination, " -> ")
     for engine in np.unique(s.engine).tolist():
         mine = np.flatnonzero(s.engine == engine)
         name = f"DMA Engine {core * DMA_ENGINES + engine}" if engine >= 0 else "DMA Engines (measured)"
         of = Texts(ways.values, ways.index[s.transfer]), {"queue": Texts(t.queue.values, t.queue.index[s.transfer])}
-        made += _rows(100 + engine, name, mine, s.start.ns, s.end.ns, *of, {"bytes": s.bytes, "packets": s.packets})
+        made += lanes_of(100 + engine, name, mine, s.start.ns, s.end.ns, *of, {"bytes": s.bytes, "packets": s.packets})
     for k, name in sorted(enumerate(t.queue.values), key=lambda v: v[1]):
         mine = np.flatnonzero(t.queue.index == k)
-        made += _rows(200, name, mine, t.start.ns, t.end.ns, ways, {}, {"bytes": t.bytes, "rows": t.rows, "row_bytes": t.row_bytes})
-    return _Device(tuple(made), tuple(_counters(trace)), trace.metadata["prologue_ns"])
+        made += lanes_of(200, name, mine, t.start.ns, t.end.ns, ways, {}, {"bytes": t.bytes, "rows": t.rows, "row_bytes": t.row_bytes})
+    return Device(tuple(made), tuple(_counters(trace)), trace.metadata["prologue_ns"])
 
 
 def _joined(a: Texts, b: Texts, between: str) -> Texts:
@@ -173,9 +185,9 @@ def _joined(a: Texts, b: Texts, between: str) -> Texts:
     return Texts(tuple(f"{a.values[x]}{between}{b.values[y]}".strip() for x, y in halves), np.asarray(index, np.int64))
 
 
-def _rows(
+def lanes_of(
     rank: int, name: str, mine: Ints, start: Ints, end: Ints, names: Texts, texts: Mapping[str, Texts], numbers: Mapping[str, Ints]
-) -> Iterator[_Row]:
+) -> Iterator[Row]:
     """The chosen records as a row, or as lanes where they overlap."""
     mine = mine[np.lexsort((end[mine], start[mine]))]
     lane = _lanes(start[mine], end[mine])
@@ -183,7 +195,7 @@ def _rows(
         at = mine[lane == k]
         picked = {key: Texts(v.values, v.index[at]) for key, v in texts.items()}
         counts = {key: v[at] for key, v in numbers.items()}
-        yield _Row(rank, name, k, start[at], end[at], np.ones(len(at), np.int64), Texts(names.values, names.index[at]), picked, counts)
+        yield Row(rank, name, k, start[at], end[at], np.ones(len(at), np.int64), Texts(names.values, names.index[at]), picked, counts)
 
 
 def _lanes(start: Ints, end: Ints) -> Ints:
@@ -199,19 +211,19 @@ def _lanes(start: Ints, end: Ints) -> Ints:
     return np.array(out, np.int64)
 
 
-def _counters(trace: Trace) -> Iterator[_Counter]:
+def _counters(trace: Trace) -> Iterator[Counter]:
     g, t, s = trace.gate, trace.transfers, trace.semaphores
     if len(g):
         value = 100 * g.k / g.n
-        yield _Counter(0, "Throttling", "", "%", float(value[0]), g.start.ns, value)
+        yield Counter(0, "Throttling", "", "%", float(value[0]), g.start.ns, value)
     if len(t):
         begun = np.minimum(trace.instructions.start.ns[t.instruction], t.start.ns)
         times, at = np.unique(np.append(begun, t.end.ns), return_inverse=True)
         steps = np.bincount(at, np.repeat((1, -1), len(t)), len(times))
-        yield _Counter(1, "Pending DMA Count", "", "", 0, times, steps.cumsum().astype(np.int64))
+        yield Counter(1, "Pending DMA Count", "", "", 0, times, steps.cumsum().astype(np.int64))
     for number in np.unique(s.id).tolist():
         mine = np.flatnonzero(s.id == number)
-        yield _Counter(2 + number, s.name[int(mine[0])], "Semaphores", "", 0, s.time.ns[mine], s.value[mine])
+        yield Counter(2 + number, s.name[int(mine[0])], "Semaphores", "", 0, s.time.ns[mine], s.value[mine])
 
 
 @attrs.frozen(eq=False)
@@ -219,9 +231,11 @@ class _Plan:
     """Everything to write: rows of system events, and by core and model what an execution shows."""
 
     rows: tuple[system.Row, ...]
-    devices: Mapping[int, Mapping[int, _Device]]
+    devices: Mapping[int, Mapping[int, Device]]
     runs: tuple[Event, ...] | None = None  # executions of programs; None: one alone, without a window
     physical: Mapping[int, int] = attrs.field(factory=dict)  # numbers of the physical cores that run them, where they differ
+    names: Mapping[int, str] = attrs.field(factory=dict)  # of folders that are no cores
+    labels: tuple[str, ...] = ("simulated",)  # of the process
 
     def pixel(self, limit: int) -> int:
         """0, or the length in ns below which slices are merged so that no more than `limit` remain."""
@@ -237,7 +251,7 @@ class _Plan:
         shown = sum(size[d] for core in self.devices for d, *_ in self.windows(core, pixel))
         return shown + each * sum(int(np.count_nonzero(_groups(r, pixel)[0])) for r in self.rows)
 
-    def windows(self, core: int, pixel: int) -> Iterator[tuple[_Device, int, int, int]]:
+    def windows(self, core: int, pixel: int) -> Iterator[tuple[Device, int, int, int]]:
         """Device, start of its body, begin and end of its window, for each execution that is not below a pixel."""
         devices = self.devices[core]
         if self.runs is None:
@@ -256,7 +270,7 @@ def _plan(of: SystemTrace | Runtime, devices: bool) -> _Plan:
     physical = {e.core: physical_core(e) for e in runs}
     loaded = {(m.hash, m.core): m.id for m in ran}
     known = {key: _device(trace.device(number), physical.get(key[1], key[1])) for key, number in loaded.items()}
-    made: dict[int, dict[int, _Device]] = {}
+    made: dict[int, dict[int, Device]] = {}
     for m in ran:
         made.setdefault(m.core, {})[m.id] = known[m.hash, m.core]
     return _Plan(tuple(system.rows(trace.events)), dict(sorted(made.items())), tuple(runs), physical)
@@ -365,7 +379,7 @@ class _Writer:
 
 
 def _write(plan: _Plan, pixel: int, w: _Writer) -> None:
-    labels = ["simulated", *([f"slices below {pixel} ns merged"] if pixel else [])]
+    labels = [*plan.labels, *([f"slices below {pixel} ns merged"] if pixel else [])]
     process = w.track(f"{INSTANCE}-pid{PID}", labels=labels)
     shapes = [_groups(r, pixel) for r in plan.rows]
     drawn = [e for r, (size, _) in zip(plan.rows, shapes, strict=True) for e, n in zip(r.events, size.tolist(), strict=True) if n == 1]
@@ -439,7 +453,8 @@ def _plain(text: str) -> str:
 
 def _write_core(plan: _Plan, core: int, process: int, pixel: int, w: _Writer) -> None:
     """One core's rows, shared by all its programs, filled for each execution."""
-    group, devices = w.track(f"NC{core}:{plan.physical.get(core, core)}", process, core), dict.fromkeys(plan.devices[core].values())
+    name = plan.names.get(core, f"NC{core}:{plan.physical.get(core, core)}")
+    group, devices = w.track(name, process, core), dict.fromkeys(plan.devices[core].values())
     lanes: dict[tuple[int, str], int] = {}
     for r in (r for d in devices for r in d.rows):
         lanes[r.rank, r.name] = max(lanes.get((r.rank, r.name), 0), r.lane + 1)
@@ -468,7 +483,7 @@ def _write_core(plan: _Plan, core: int, process: int, pixel: int, w: _Writer) ->
 class _Slices:
     """A device row ready to be written at any time: its packets, and a column for each field that changes."""
 
-    def __init__(self, r: _Row, track: int, w: _Writer) -> None:
+    def __init__(self, r: Row, track: int, w: _Writer) -> None:
         self.row, self.begin, self.merged, self.end = r, *(w.event(k, track) for k in (BEGIN, BEGIN, END))
         words = w.intern("debug_annotation_names", [*r.texts, *r.numbers, "merged"])
         self.fields = [self.begin.track_event.debug_annotations.add(name_iid=k) for k in words[:-1]]
@@ -509,7 +524,7 @@ def _interned(field: str, column: Texts, w: _Writer) -> Ints:
     return np.array(w.intern(field, [column.values[k] for k in used.tolist()]), np.int64)[index]
 
 
-def _write_counter(c: _Counter, track: int, origin: int, begin: int, stop: int, w: _Writer) -> float:
+def _write_counter(c: Counter, track: int, origin: int, begin: int, stop: int, w: _Writer) -> float:
     """One execution; returns the value that it leaves."""
     shown = int(np.searchsorted(c.time, stop - origin, "right"))
     times, values = (c.time[:shown] + origin).tolist(), c.value[:shown].tolist()

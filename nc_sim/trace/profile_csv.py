@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -22,6 +22,7 @@ from ..isa.dma import DmaDirect2d
 from ..isa.errors import NcSimError, ProgramError, Unimplemented
 from ..isa.tensor import LoadWeights, Matmul
 from ..program import HARDWARE_SEMAPHORES, MAX_VALUE
+from . import profile_json
 from .profile_operands import BUILD, ENGINES, Operands, matmul, word
 
 RUNTIME = {
@@ -57,19 +58,25 @@ class Profile:
     origin_ns: int  # release of Sync: time zero
     gate_phase_ns: float | None  # of an edge against time zero, where the profile tells
     gate_source: str
+    core: int | None = None  # where a file has several
+    packets: Sequence[Mapping[str, str]] | None = None  # DMA packets, where the file itself has them
 
 
-def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profile:
-    """The kernel body of `NAME.instr.csv`; ProgramError names file and line of anything it cannot use.
+def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int | None = None) -> Profile:
+    """The kernel body of `NAME.instr.csv`, or of a JSON export; ProgramError names file and line of anything it cannot use.
 
     `release_ns`, when each engine's queue is released after Sync's, places time zero where Sync has no instruction.
+    `core` is one of a JSON export's; without it the one that runs a kernel.
     """
     release_ns = release_ns or {}
-    rows = list(_rows(path))
+    export = profile_json.read(path, _in_body, core) if profile_json.is_json(path) else None
+    if export is None and core is not None:
+        raise ProgramError(str(path), f"core {core} of a CSV", "a JSON export, which tells the cores apart")
+    rows = list(_rows(path)) if export is None else [(where, _known(where, row)) for where, row in export.rows]
     body = _body(path, rows)
     if not body:
         raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
-    queues: dict[Engine, list[tuple[int, dict[str, str]]]] = collections.defaultdict(list)
+    queues: dict[Engine, list[tuple[str, dict[str, str]]]] = collections.defaultdict(list)
     for line, r in body:
         queues[ENGINES[r["engine"]]].append((line, r))
     for queue in queues.values():
@@ -78,8 +85,8 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profil
     steps, measured = [], []
     low: Matmul | None = None
     loaded: LoadWeights | None = None  # what the array holds: a MATMUL's own text tells neither pass nor transpose
-    for engine, line, r in _merged(queues):
-        step, m = _step(f"{path.name}:{line}", engine, r, names, loaded)
+    for engine, where, r in _merged(queues):
+        step, m = _step(where, engine, r, names, loaded)
         if isinstance(step.instruction, LoadWeights):
             loaded = step.instruction
         elif isinstance(step.instruction, Matmul):
@@ -89,9 +96,12 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None) -> Profil
         steps.append(step)
         measured.append(m)
     origin = _origin(path, steps, measured, release_ns)
-    name = path.name.removesuffix(".csv").removesuffix(".instr")
+    name = path.name.removesuffix(".csv").removesuffix(".instr").removesuffix(".json")
     phase, source = _gate_phase(path, name, origin, [r for _, r in rows])
-    return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source)
+    if export is not None and export.rise_ns is not None:
+        phase, source = export.rise_ns - origin, "the profile's windows: first rise to full rate"
+    core, packets = (export.core, export.packets) if export is not None else (None, None)
+    return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source, core, packets)
 
 
 def _origin(path: Path, steps: list[Step], measured: list[Measured], release_ns: Mapping[Engine, float]) -> int:
@@ -108,7 +118,13 @@ def _origin(path: Path, steps: list[Step], measured: list[Measured], release_ns:
     return max(0, min(known))
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def _known(where: str, row: dict[str, str]) -> dict[str, str]:
+    if row["engine"] not in ENGINES:
+        raise ProgramError(where, f"engine {row['engine']!r:.40}", f"one of {', '.join(ENGINES)}")
+    return row
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
@@ -129,28 +145,26 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 row[column] = row[column].strip().removesuffix(".0")  # some exports write every number as a float
                 if not row[column].isdigit():
                     raise ProgramError(f"{path}:{line}", f"{column} is {row[column]!r}", "a whole number of at least 0")
-            if row["engine"] not in ENGINES:
-                raise ProgramError(f"{path}:{line}", f"engine {row['engine']!r}", f"one of {', '.join(ENGINES)}")
-            yield line, row
+            yield f"{path.name}:{line}", _known(f"{path}:{line}", row)
     except csv.Error as e:
         raise ProgramError(f"{path}:{reader.line_num}", f"not CSV: {e}", "a profile's NAME.instr.csv") from None
 
 
-def _body(path: Path, rows: list[tuple[int, dict[str, str]]]) -> list[tuple[int, dict[str, str]]]:
+def _body(path: Path, rows: list[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
     """Rows of the user's program; an opcode nobody knows is an error between them, and the runtime's affair elsewhere."""
-    body = [(line, r) for line, r in rows if _in_body(r)]
+    body = [(where, r) for where, r in rows if _in_body(r)]
     span: dict[Engine, tuple[int, int]] = {}
     for _, r in body:
         pc, engine = int(r["pc"]), ENGINES[r["engine"]]
         low, high = span.get(engine, (pc, pc))
         span[engine] = min(low, pc), max(high, pc)
-    for line, r in rows:
+    for where, r in rows:
         if r["opcode"] in BUILD or r["opcode"] in RUNTIME:
             continue
         low, high = span.get(ENGINES[r["engine"]], (1, 0))
         if low <= int(r["pc"]) <= high or _SEMAPHORE.search(r["operands"]):
             known = ", ".join(sorted({*BUILD, *RUNTIME}))
-            raise Unimplemented(f"{path.name}:{line}", f"opcode {r['opcode']}", f"one of {known}")
+            raise Unimplemented(where, f"opcode {r['opcode']}", f"one of {known}")
     return body
 
 
@@ -161,13 +175,13 @@ def _in_body(row: Mapping[str, str]) -> bool:
     return opcode in BUILD and opcode not in RUNTIME
 
 
-def _merged(queues: Mapping[Engine, list[tuple[int, dict[str, str]]]]) -> Iterator[tuple[Engine, int, dict[str, str]]]:
+def _merged(queues: Mapping[Engine, list[tuple[str, dict[str, str]]]]) -> Iterator[tuple[Engine, str, dict[str, str]]]:
     """Every queue in program order, interleaved by measured start for reading."""
     at = dict.fromkeys(sorted(queues), 0)
     while at:
         engine = min(at, key=lambda e: (int(queues[e][at[e]][1]["timestamp_ns"]), e))
-        line, row = queues[engine][at[engine]]
-        yield engine, line, row
+        where, row = queues[engine][at[engine]]
+        yield engine, where, row
         at[engine] += 1
         if at[engine] == len(queues[engine]):
             del at[engine]
@@ -244,23 +258,11 @@ def _listed_rise(listed: Path, name: str) -> float | None:
 
 def measured_dma(path: Path, profile: Profile) -> dict[int, float]:
     """Measured latency of every DMA, step index to ns from its trigger to the end of its last packet."""
-    packets_path = path.with_name(path.name.removesuffix(".instr.csv") + ".dma.csv")
+    packets_path = path if profile.packets is not None else packets_beside(path)
     queues: dict[tuple[str, str], list[tuple[int, str, int]]] = collections.defaultdict(list)
-    needed = ("timestamp_ns", "duration_ns", "dma_engine", "dma_queue", "queue_type", "bytes", "packet_idx")
-    try:
-        with packets_path.open(newline="") as f:
-            reader = csv.DictReader(f)
-            missing = [c for c in needed if c not in (reader.fieldnames or ())]
-            if missing:
-                raise ProgramError(f"{packets_path}:1", f"no column {missing[0]!r}", f"columns {', '.join(needed)}")
-            for r in reader:
-                if "dynamic" in r["queue_type"] and r["bytes"] == "4":
-                    end = int(r["timestamp_ns"]) + int(r["duration_ns"])
-                    queues[r["queue_type"], r["dma_queue"]].append((int(r["packet_idx"]), r["dma_engine"], end))
-    except OSError as e:
-        raise ProgramError(str(packets_path), f"cannot be read: {e.strerror}", "the DMA packets beside the instructions") from None
-    except (ValueError, TypeError):
-        raise ProgramError(str(packets_path), "a row is not numbers", f"columns {', '.join(needed)}") from None
+    for r in packets_of(path, profile):
+        if "dynamic" in r.queue_type and r.bytes == 4:
+            queues[r.queue_type, r.queue].append((r.index, r.engine, r.end_ns))
     out: dict[int, float] = {}
     for engine in (Engine.GPSIMD, Engine.SYNC, Engine.SCALAR):
         mine = [k for k, s in enumerate(profile.steps) if s.engine is engine and isinstance(s.instruction, DmaDirect2d)]
@@ -284,6 +286,54 @@ def measured_dma(path: Path, profile: Profile) -> dict[int, float]:
     return out
 
 
+@attrs.frozen
+class Packet:
+    """One packet of a DMA engine, in ns of the profile."""
+
+    start_ns: int
+    end_ns: int
+    engine: str
+    queue: str
+    queue_type: str
+    bytes: int
+    index: int
+
+
+NEEDED = ("timestamp_ns", "duration_ns", "dma_engine", "dma_queue", "queue_type", "bytes", "packet_idx")
+
+
+def packets_beside(path: Path) -> Path:
+    """Where the packets of `NAME.instr.csv` are."""
+    return path.with_name(path.name.removesuffix(".instr.csv") + ".dma.csv")
+
+
+def packets_of(path: Path, profile: Profile) -> list[Packet]:
+    """The DMA packets of a profile: its own, or those of the file beside it."""
+    where = path if profile.packets is not None else packets_beside(path)
+    try:
+        rows = profile.packets if profile.packets is not None else _csv(where)
+        return [_packet(r) for r in rows]
+    except OSError as e:
+        raise ProgramError(str(where), f"cannot be read: {e.strerror}", "the DMA packets beside the instructions") from None
+    except (ValueError, TypeError):
+        raise ProgramError(str(where), "a row is not numbers", f"columns {', '.join(NEEDED)}") from None
+
+
+def _csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as f:
+        reader = csv.DictReader(f)
+        missing = [c for c in NEEDED if c not in (reader.fieldnames or ())]
+        if missing:
+            raise ProgramError(f"{path}:1", f"no column {missing[0]!r}", f"columns {', '.join(NEEDED)}")
+        return list(reader)
+
+
+def _packet(r: Mapping[str, str]) -> Packet:
+    start = int(r["timestamp_ns"])
+    end = start + int(r["duration_ns"])
+    return Packet(start, end, r["dma_engine"], r["dma_queue"], r["queue_type"], int(r["bytes"]), int(r["packet_idx"]))
+
+
 def _begun(m: Measured, kind: str) -> int:
     """When a DMA starts: a hardware trigger that stalled starts it when the stall ends, about 620 ns before its own end."""
     return m.start_ns if kind == "software_dynamic" else max(m.start_ns, m.start_ns + m.duration_ns - 620)
@@ -302,6 +352,6 @@ def body_length(profile: Profile) -> int:
     return max(m.start_ns + m.duration_ns for m in profile.measured) - profile.origin_ns
 
 
-def rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Every row of `NAME.instr.csv` with its line number, checked; those of the runtime too."""
+def rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every row of `NAME.instr.csv` with its file and line, checked; those of the runtime too."""
     return _rows(path)

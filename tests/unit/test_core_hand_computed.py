@@ -26,7 +26,7 @@ from nc_sim.isa.tensor import LoadWeights, Matmul
 from nc_sim.isa.vector import Reciprocal, TensorCopy, TensorReduce, TensorScalar
 from nc_sim.lower import Options, lower
 from nc_sim.table import Role, Table
-from nc_sim.timeline import Timeline
+from nc_sim.timeline import Timeline, step_ends
 
 TRN2 = chips.load("trn2")
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = Engine
@@ -130,7 +130,10 @@ SOFTWARE_LOAD = [3648, 3692, 3737, 3781, 3825, 3870, 3914, 3958, 4002, 4047, 409
 SOFTWARE_STORE = [3048, 3098, 3149, 3199, 3250, 3300, 3350, 3401, 3451, 3502, 3552, 3602, 3653, 3703, 3754, 3804]
 # A row is 4.7 + 1024 / 27.2 = 42.347 (203), stored 4.7 + 1024 / 26 = 44.085 (212); the semaphore packet is 6 (29).
 LOADS = 437 + 8 * 203 + 29  # the first packet of a hardware load is 91 (437) longer
-SOFTWARE_LOADS = 1090 + 8 * 203 + 29  # of a software load 227 (1090)
+# Software: eight rows of 1 KiB in two packets are 2 x 4.7 + 8192 / 27.2 = 310.576, an eighth 38.822 (186), stored
+# 2 x 4.7 + 8192 / 26 = 324.477, an eighth 40.560 (195).
+SOFTWARE_LOADS = 1090 + 8 * 186 + 29  # the first packet 227 (1090) longer
+SOFTWARE_STORES = 8 * 195 + 29
 STORES = 8 * 212 + 29
 LOADED, STORED = 1675, 1891  # to the waiter's dispatch: 315 + 34 and 360 + 34 after the semaphore packet
 TRIGGER = 2489  # of 128 rows: 470 + 0.38 x 128 = 518.64
@@ -154,18 +157,47 @@ def test_a_lone_hardware_store_reaches_every_engine_and_then_the_waiter() -> Non
 
 
 def test_a_lone_software_load_first_has_its_descriptors_made() -> None:
-    """They take 1161 (5573), and the trigger then shows for 40 (192)."""
+    """They take 1161 (5573), and the trigger then shows for 31 (149)."""
     ran = run([load(GPSIMD, add(0, 16), by="software"), event(VECTOR, Wait(0, 16))])
     assert ran.dispatches[0] == 619
-    assert (ran.starts[0], ran.finishes[0]) == (6192, 6384)
+    assert (ran.starts[0], ran.finishes[0]) == (6192, 6341)
     assert ran.dma(0) == [(6192 + a, 6192 + a, 6192 + a + SOFTWARE_LOADS) for a in SOFTWARE_LOAD]
-    assert ran.starts[1] == 14923  # 6192 + 4313 + 2743 + 1675
+    assert ran.starts[1] == 14787  # 6192 + 4313 + 2607 + 1675
 
 
 def test_a_lone_software_store_first_has_its_descriptors_made() -> None:
     ran = run([store(GPSIMD, add(0, 16), by="software"), event(VECTOR, Wait(0, 16))])
-    assert ran.dma(0) == [(6192 + a, 6192 + a, 6192 + a + STORES) for a in SOFTWARE_STORE]
-    assert ran.starts[1] == 13612  # 6192 + 3804 + 1725 + 1891
+    assert ran.dma(0) == [(6192 + a, 6192 + a, 6192 + a + SOFTWARE_STORES) for a in SOFTWARE_STORE]
+    assert ran.starts[1] == 13476  # 6192 + 3804 + 1589 + 1891
+
+
+def test_a_software_load_of_one_packet_an_engine_waits_before_it_and_not_in_it() -> None:
+    """Eight rows of 256 B: 4.7 + 2048 / 27.2 = 79.994, an eighth 9.999 (48). Engine k waits 227 k / 15 more, 0 to 1090."""
+    ran = run([load(GPSIMD, add(0, 16), free=64, by="software")])
+    arrivals = [d[0] - 6192 for d in ran.dma(0)]
+    assert (arrivals[0], arrivals[15]) == (3648, 4313 + 1090 - 1)  # 760 + 138.45 + 227 = 1125.45 is 5402.16
+    assert all(end - start == 8 * 48 + 29 for _, start, end in ran.dma(0))
+
+
+def test_rows_that_are_no_neighbours_in_hbm_take_a_packet_each() -> None:
+    apart = View("", HBM, DTYPES["float32"], 0, 0, 0, (512, 1), (128, 256))
+    ran = run([on(GPSIMD, DmaDirect2d(dst=view(SBUF, 256), src=apart, generation="software"))])
+    assert all(end - start == 1090 + 8 * 203 + 29 for _, start, end in ran.dma(0))
+
+
+def test_software_rows_beyond_128_take_gpsimd_longer_and_the_first_of_them_is_not_seen_sooner() -> None:
+    """583 + 384 x 427 / 384 = 1010 (4848) for 512 rows, 583 + 896 x 427 / 384 = 1579.33 (7581) for 1024."""
+    ran = run([load(GPSIMD, by="software", row=64), load(GPSIMD, by="software", row=32), event(GPSIMD)])
+    assert ran.dispatches == [619, 619 + 4848, 619 + 4848 + 7581]
+    assert ran.starts[:2] == [619 + 5573, 619 + 4848 + 7581]  # 1161, and for the second what its making takes
+
+
+def test_a_profile_shows_a_software_trigger_20_ns_longer_for_each_unfinished_one_before_it() -> None:
+    ran = run([load(GPSIMD, by="software") for _ in range(4)])
+    lengths = [int(e - s) for s, e in zip(ran.starts, step_ends(ran.table, ran.timeline), strict=True)]
+    over = [max(end for _, _, end in ran.dma(k)) for k in range(4)]
+    assert [sum(o > s for o in over[:k]) for k, s in enumerate(ran.starts)] == [0, 1, 2, 2]
+    assert lengths == [149, 149 + 96, 149 + 2 * 96, 149 + 2 * 96]
 
 
 def test_gpsimd_makes_descriptors_every_583_ns_and_shows_each_trigger_1161_after_its_dispatch() -> None:

@@ -352,7 +352,7 @@ def test_a_counter_has_one_value_at_a_time(rt: Runtime, seen: Seen, tmp_path: Pa
 
 
 def test_of_values_at_the_same_time_the_last_counts() -> None:
-    counter = perfetto._Counter(0, "c", "", "", 0, np.array([1, 1, 2, 9, 9]), np.array([5, 6, 7, 8, 4]))
+    counter = perfetto.Counter(0, "c", "", "", 0, np.array([1, 1, 2, 9, 9]), np.array([5, 6, 7, 8, 4]))
     assert [(counter.merged(p).time.tolist(), counter.merged(p).value.tolist()) for p in (0, 1, 4)] == [
         ([1, 2, 9], [6, 7, 4]), ([1, 2, 9], [6, 7, 4]), ([2, 9], [7, 4])
     ]  # fmt: skip

@@ -68,6 +68,7 @@ def everything() -> Program:
         p.nc_matmul(dst=narrow, stationary=h[:, :128], moving=h[:, :32], accumulate=True)
     p.activation(dst=u[:, :512], op="exp", data=wide)
     p.activation(dst=u[:, :512], op="copy", data=wide)
+    p.activation(dst=h[:, :512], op="copy", data=wide)
     p.tensor_copy(dst=u[:, :512], src=wide, engine="scalar")
     for src, width in ((wide, 512), (turned, 128)):
         p.tensor_copy(dst=v[:, :width], src=src)
@@ -102,6 +103,8 @@ def everything() -> Program:
         p.register_load(count, kept, engine=e)
         p.compare_branch(count, "less", 1, engine=e)
     p.register_alu(count, count, "add", other)
+    p.dma_copy(dst=u[:, :512], src=p.input("apart", (128, 2, 512), "float32")[:, :, :256])  # 256 rows
+    p.dma_copy(dst=p.output("tiny", (128, 8), "float32"), src=u[:, :8])  # neighbours in HBM
     return p
 
 
