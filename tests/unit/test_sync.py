@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from nc_sim import Program, ProgramError, Race, chip, core, race
 from nc_sim.isa import Engine, Step, Update, UpdateOp, View, Wait, When
 from nc_sim.isa.control import EventSemaphore, Nop
-from nc_sim.isa.dma import DmaDirect2d
+from nc_sim.isa.dma import Dma
 from nc_sim.lower import lower, queue_name
 from nc_sim.simulate import Compiled, compile_program
 from nc_sim.testing import programs
@@ -583,7 +583,7 @@ def ends_program(c: Compiled, k: int) -> bool:
 
 def ended(steps: Sequence[Step], k: int) -> set[int]:
     """Steps that have ended when step `k` issues: by its queue's waits, and by what the awaited had waited for."""
-    sources = [queue_name(s.engine, i.generation) if isinstance(i := s.instruction, DmaDirect2d) else s.engine for s in steps]
+    sources = [queue_name(s.engine, i.generation) if isinstance(i := s.instruction, Dma) else s.engine for s in steps]
     done: set[int] = set()
     todo = [w for s in steps[: k + 1] if s.engine is steps[k].engine for w in s.waits if w.value]
     while todo:
@@ -599,7 +599,7 @@ def ended(steps: Sequence[Step], k: int) -> set[int]:
 def reads_its_own(c: Compiled, k: int, wait: Wait, left: int) -> bool:
     """True if the engine then reads a result of its own that may not be there, in this instruction or a later one."""
     weak, engine = without(c, k, wait, left), c.steps[k].engine
-    own = [j for j, s in enumerate(c.steps) if s.engine is engine and not isinstance(s.instruction, DmaDirect2d)]
+    own = [j for j, s in enumerate(c.steps) if s.engine is engine and not isinstance(s.instruction, Dma)]
     return any(
         r.overlaps(w, c.addresses[r.tensor], c.addresses[w.tensor])
         for target in own
@@ -614,12 +614,12 @@ def reads_its_own(c: Compiled, k: int, wait: Wait, left: int) -> bool:
 def is_own(c: Compiled, k: int, wait: Wait) -> bool:
     """True if the wait is for the instruction's own engine, and the instruction runs there (a DMA trigger does not)."""
     target = next(s for s in c.steps[k:] if s.engine is c.steps[k].engine and type(s.instruction) is not EventSemaphore)
-    return OWN.get(target.engine) == wait.semaphore and not isinstance(target.instruction, DmaDirect2d)
+    return OWN.get(target.engine) == wait.semaphore and not isinstance(target.instruction, Dma)
 
 
 def reuses(c: Compiled, k: int, wait: Wait) -> bool:
     """True if a DMA waits for the last use of the semaphore it raises itself."""
-    return any(u.semaphore == wait.semaphore for u in c.steps[k].updates) and isinstance(c.steps[k].instruction, DmaDirect2d)
+    return any(u.semaphore == wait.semaphore for u in c.steps[k].updates) and isinstance(c.steps[k].instruction, Dma)
 
 
 ROOMS: tuple[Mapping[str, int], ...] = (
@@ -692,7 +692,7 @@ def test_every_instruction_has_one_wait_at_most_and_every_engine_counts_its_comp
     for s in c.steps:
         event_semaphore = isinstance(s.instruction, EventSemaphore)
         assert (1 if event_semaphore else 0) <= len(s.waits) <= (2 if event_semaphore else 1)
-        if isinstance(s.instruction, DmaDirect2d):
+        if isinstance(s.instruction, Dma):
             assert [(u.op, u.value, u.when) for u in s.updates] == [(UpdateOp.ADD, 16, When.COMPLETE)]
         else:
             silent = s.instruction.mnemonic in ("event_semaphore", "nop", "act_table_load", "ldweights") or (
