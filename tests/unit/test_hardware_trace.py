@@ -204,7 +204,7 @@ def test_bytes_are_conserved_from_shares_to_transfers_to_the_summary(p: Program)
         assert t.shares.bytes[t.shares.transfer == k].sum() == t.transfers.bytes[k]
     assert (t.transfers.rows * t.transfers.row_bytes == t.transfers.bytes).all()
     dmas = [s.instruction for s in r.steps if isinstance(s.instruction, Dma)]
-    assert t.transfers.source == ["+".join(f"{v.memory.name}:{v.tensor}" for v in d.sources) for d in dmas]
+    assert list(t.transfers.source) == ["+".join(f"{v.memory.name}:{v.tensor}" for v in d.sources) for d in dmas]
     assert t.transfers.read_bytes.tolist() == [sum(v.nbytes for v in d.sources) for d in dmas]
     from_hbm = sum(v.nbytes for d in dmas for v in d.sources if v.memory is Memory.HBM)
     to_hbm = np.array([s.startswith("HBM:") for s in t.transfers.destination], bool)
