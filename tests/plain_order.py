@@ -10,7 +10,7 @@ import numpy as np
 
 from nc_sim.isa import Engine, Step, UpdateOp, When
 from nc_sim.isa.control import Control
-from nc_sim.isa.dma import DmaDirect2d
+from nc_sim.isa.dma import Dma
 from nc_sim.isa.tensor import LoadWeights
 from nc_sim.lower import queue_name
 from nc_sim.table import Table
@@ -58,7 +58,7 @@ class PlainOrder:
         self.counts[self.issue_chain[k]] += 1
         self.queue_position[k] = self.counts[self.issue_chain[k]]
         dma = step.instruction
-        if isinstance(dma, DmaDirect2d):
+        if isinstance(dma, Dma):
             done = self.chain("ring", queue_name(step.engine, dma.generation))
         elif isinstance(dma, Control):
             done = self.chain("control", step.engine)
@@ -69,7 +69,7 @@ class PlainOrder:
         began = done
         if isinstance(dma, Control):
             began = self.chain("control began", step.engine) if dma.views else done  # ahead of what the engine still has to do
-        elif not isinstance(dma, DmaDirect2d):
+        elif not isinstance(dma, Dma):
             began = self.chain("began", step.engine)
         self.counts[done] += 1
         self.done_at.append((done, self.counts[done]))
@@ -78,7 +78,7 @@ class PlainOrder:
         self.began_at.append((began, self.counts[began]))
         for u in step.updates:
             chain, position = self.began_at[k] if u.when is When.READ else self.done_at[k]
-            parts = SHARES if isinstance(dma, DmaDirect2d) else 1
+            parts = SHARES if isinstance(dma, Dma) else 1
             if u.op is not UpdateOp.ADD:
                 self.observed.add(u.semaphore)
             self.by_semaphore.setdefault(u.semaphore, []).append(Raise(k, chain, position, u.value, parts))

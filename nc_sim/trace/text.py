@@ -125,11 +125,16 @@ def _engines(trace: Trace, edges: Ints) -> Iterator[_Row]:
 def _queues(trace: Trace, edges: Ints) -> Iterator[_Row]:
     """Each DMA queue, from a transfer's first packet to its last."""
     t = trace.transfers
-    inward, outward = (np.array([place.startswith("HBM:") for place in (*c.values, "")])[c.index] for c in (t.source, t.destination))
+    inward, outward = (np.array([_in_hbm(places) for places in (*c.values, "")])[c.index] for c in (t.source, t.destination))
     letters = np.where(inward & ~outward, ord("I"), np.where(outward & ~inward, ord("E"), ord("X")))
     for name in sorted(set(t.queue.values))[:QUEUES]:
         mine = t.queue.index == t.queue.values.index(name)
         yield _activity(escape(name), t.start.ns[mine], t.end.ns[mine], letters[mine], edges)
+
+
+def _in_hbm(places: str) -> bool:
+    """True if one of the places is in HBM: a sum has several sources."""
+    return any(place.startswith("HBM:") for place in places.split("+"))
 
 
 def _dma_engines(trace: Trace, edges: Ints) -> Iterator[_Row]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from engines import mutant
 from nc_sim import ChipError, InternalError, NcSimError, Program, ProgramError, Result, chip, core, simulate, testing, workloads
 from nc_sim.isa import REGISTRY, Instruction, View
-from nc_sim.isa.dma import DmaDirect2d
+from nc_sim.isa.dma import Dma
 from nc_sim.schema import SCHEMA
 from nc_sim.table import Op
 from nc_sim.testing import (
@@ -223,7 +223,7 @@ PROGRAM = one_of_each()
 ARRAYS = inputs(PROGRAM)
 RESULT = simulate(PROGRAM, inputs=ARRAYS)
 VECTOR = max(k for k, s in enumerate(RESULT.steps) if s.instruction.mnemonic == "tensor_tensor")
-LOAD = next(k for k, s in enumerate(RESULT.steps) if isinstance(s.instruction, DmaDirect2d))
+LOAD = next(k for k, s in enumerate(RESULT.steps) if isinstance(s.instruction, Dma))
 
 
 def moved(column: str, row: int, by: int, result: Result = RESULT) -> Result:

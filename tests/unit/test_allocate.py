@@ -19,7 +19,7 @@ from nc_sim.allocate import allocate
 from nc_sim.expand import expand
 from nc_sim.isa import DTYPES, Engine, Memory, Step, View
 from nc_sim.isa.control import Nop
-from nc_sim.isa.dma import DmaDirect2d
+from nc_sim.isa.dma import Dma, DmaDirect2d
 from nc_sim.isa.vector import Memset, TensorCopy
 from nc_sim.program import Tensor
 
@@ -497,7 +497,7 @@ def test_a_place_is_shared_only_where_not_everything_fits_side_by_side(case: Cas
     """With room for all: every automatic SBUF tensor has bytes of its own, those that DMA writes above the others."""
     got = allocate(case.steps, {n: attrs.evolve(t, address=None) for n, t in case.tensors.items()}, TRN2.reader())
     used = {v.tensor for s in case.steps for _, v, _ in s.instruction.views}
-    loaded = {s.instruction.dst.tensor for s in case.steps if isinstance(s.instruction, DmaDirect2d)}
+    loaded = {s.instruction.dst.tensor for s in case.steps if isinstance(s.instruction, Dma)}
     sbuf = [t for n, t in case.tensors.items() if t.memory is Memory.SBUF and n in used]
     for a, b in itertools.combinations(sbuf, 2):
         assert not set(range(got[a.name], got[a.name] + a.partition_bytes)) & set(range(got[b.name], got[b.name] + b.partition_bytes))

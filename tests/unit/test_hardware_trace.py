@@ -19,8 +19,8 @@ from hypothesis import given, settings
 
 from conftest import REPOSITORY
 from nc_sim import Program, Result, forms, simulate, workloads
-from nc_sim.isa import Engine
-from nc_sim.isa.dma import DmaDirect2d
+from nc_sim.isa import Engine, Memory
+from nc_sim.isa.dma import Dma
 from nc_sim.isa.errors import ProgramError
 from nc_sim.testing import programs
 from nc_sim.trace import hardware
@@ -203,12 +203,15 @@ def test_bytes_are_conserved_from_shares_to_transfers_to_the_summary(p: Program)
     for k in range(len(t.transfers)):
         assert t.shares.bytes[t.shares.transfer == k].sum() == t.transfers.bytes[k]
     assert (t.transfers.rows * t.transfers.row_bytes == t.transfers.bytes).all()
-    from_hbm = np.array([s.startswith("HBM:") for s in t.transfers.source], bool)
+    dmas = [s.instruction for s in r.steps if isinstance(s.instruction, Dma)]
+    assert list(t.transfers.source) == ["+".join(f"{v.memory.name}:{v.tensor}" for v in d.sources) for d in dmas]
+    assert t.transfers.read_bytes.tolist() == [sum(v.nbytes for v in d.sources) for d in dmas]
+    from_hbm = sum(v.nbytes for d in dmas for v in d.sources if v.memory is Memory.HBM)
     to_hbm = np.array([s.startswith("HBM:") for s in t.transfers.destination], bool)
     moved = r.summary()
-    assert t.transfers.read_bytes[from_hbm].sum() == t.instructions.hbm_read_bytes.sum() == moved["hbm_read_bytes"]
+    assert from_hbm == t.instructions.hbm_read_bytes.sum() == moved["hbm_read_bytes"]
     assert t.transfers.write_bytes[to_hbm].sum() == t.instructions.hbm_write_bytes.sum() == moved["hbm_write_bytes"]
-    assert len(t.transfers) == sum(isinstance(s.instruction, DmaDirect2d) for s in r.steps)
+    assert len(t.transfers) == sum(isinstance(s.instruction, Dma) for s in r.steps)
 
 
 @RANDOM

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nc_sim import Deadlock, Program, ProgramError, Race, chip, core, race, simulate
 from nc_sim.isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, whole
 from nc_sim.isa.control import Nop
-from nc_sim.isa.dma import DmaDirect2d
+from nc_sim.isa.dma import Dma, DmaDirect2d
 from nc_sim.isa.tensor import LoadWeights, Matmul
 from nc_sim.isa.vector import TensorCopy
 from nc_sim.lower import lower, queue_name
@@ -660,8 +660,8 @@ class Stuck:
             self.begun.add(k)
             self.add(step, 1, 1)
             return True
-        dma = isinstance(step.instruction, DmaDirect2d)
-        behind = queue_name(step.engine, step.instruction.generation) if isinstance(step.instruction, DmaDirect2d) else step.engine
+        dma = isinstance(step.instruction, Dma)
+        behind = queue_name(step.engine, step.instruction.generation) if isinstance(step.instruction, Dma) else step.engine
         if k == self.culprit:
             self.held.add(behind)
         held = behind in self.held
@@ -703,7 +703,7 @@ def unordered(steps: Sequence[Step], addresses: dict[str, int]) -> Iterator[tupl
     never_ends = [Stuck(steps, k, begins=True).begun for k in range(len(steps))]
     never_begins = [Stuck(steps, k, begins=False).begun for k in range(len(steps))]
     for a, b in itertools.combinations(range(len(steps)), 2):
-        dma = [isinstance(steps[k].instruction, DmaDirect2d) for k in (a, b)]
+        dma = [isinstance(steps[k].instruction, Dma) for k in (a, b)]
         own = steps[a].engine is steps[b].engine and not any(dma)
         for mine, theirs, a_writes, b_writes in ((writes, writes, 1, 1), (writes, reads, 1, 0), (reads, writes, 0, 1)):
             if not mine[a] & theirs[b]:
@@ -755,7 +755,7 @@ def explicit_steps(draw: Any, most: int = 9, shared: bool = True) -> list[Step]:
             if reached[s] and draw(st.integers(0, 2)) == 0
         )
         updates = []
-        dma = isinstance(instruction, DmaDirect2d)
+        dma = isinstance(instruction, Dma)
         for s in range(len(reached)):
             if not may_signal or draw(st.integers(0, 2)):
                 continue
