@@ -8,7 +8,8 @@ import attrs
 import numpy as np
 from hypothesis import strategies as st
 
-from ..isa import REGISTRY, Memory, Update, View, fields_of
+from ..isa import REGISTRY, Instruction, Memory, Update, View, fields_of
+from ..isa.registers import Register, RegisterAlloc, Sequenced
 from ..program import Program, Semaphore
 from .drawn import DrawnProgram
 from .operands import LINES, NAMES, instructions
@@ -32,7 +33,11 @@ def drafts(draw: st.DrawFn, most: int = 5) -> Program:
         waits = [s >= draw(st.integers(0, 99)) for s in draw(some)]
         updates = [draw(_changes(s)) for s in draw(some)]
         fields = {name: _shifted(p, value) for name, value in fields.items()}
-        getattr(p, cls.mnemonic)(**fields, engine=draw(st.sampled_from([None, *(e.name for e in cls.engines)])), wait=waits, update=updates)
+        if issubclass(cls, Sequenced):
+            fields = {name: _allocated(p, value, cls) for name, value in fields.items()}
+            if not p.registers:
+                p.register_alloc()  # without one no loop can be open
+        p.append(cls, (), fields, draw(st.sampled_from([None, *(e.name for e in cls.engines)])), waits, updates)
         p.steps[-1].line = draw(LINES)
     for name, tensor in p.tensors.items():
         p.tensors[name] = attrs.evolve(tensor, line=draw(LINES))
@@ -43,6 +48,18 @@ def drafts(draw: st.DrawFn, most: int = 5) -> Program:
 def _changes(draw: st.DrawFn, s: Semaphore) -> Update:
     change = draw(st.sampled_from([s.add, s.sub, s.set]))
     return change(draw(st.integers(0, 99)), when=draw(st.sampled_from(["read", "complete"])))
+
+
+def _allocated(p: Program, value: Any, cls: type[Instruction]) -> Any:
+    """A register of the program; one that is to be allocated gets a name of its own."""
+    if isinstance(value, Register):
+        if cls is RegisterAlloc:
+            while value.name in p.registers:
+                value = Register(f"{value.name}_")
+        elif value.name not in p.registers:
+            p.register_alloc(name=value.name)
+            p.steps[-1].line = ""
+    return value
 
 
 def _shifted(p: Program, value: Any) -> Any:
