@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -26,7 +27,8 @@ class _Builder:
         self.ready: list[View] = []
         self.hbm: list[View] = []
         self.outputs = 0
-        self.depth = 0  # of open loops
+        # open ones: the condition of a while loop, and what was written before
+        self.loops: list[tuple[Any, list[View], list[View]]] = []
         self.input()
 
     def input(self) -> None:
@@ -50,11 +52,12 @@ class _Builder:
             self.spill,
             self.pattern,
             self.product,
-            self.loop,
             self.gather,
             self.scatter,
             self.turn,
             self.sum,
+            self.open,
+            self.close,
         ]
 
     def fresh(self, dtype: str = "float32", psum: bool = False) -> View:
@@ -132,6 +135,10 @@ class _Builder:
         self.wrote(dst)
 
     def store(self) -> None:
+        """To an output, unless a loop is open: it may have no round."""
+        if self.loops:
+            self.copy()
+            return
         y = self.p.output(f"y{self.outputs}", (self.partitions, self.free), "float32")
         self.outputs += 1
         self.p.dma_copy(dst=y, src=self.any(sbuf=True), **self.way())
@@ -238,43 +245,41 @@ class _Builder:
             )
         self.wrote(dst)
 
-    def loop(self) -> None:
-        """A loop of 0 to 3 rounds, whose bound is a number, a register or loaded from a constant; what it writes anew is forgotten."""
-        if self.depth == 2:
+    def open(self) -> None:
+        """Begin a loop of 0 to 3 rounds, whose bound is a number, a register or loaded from a constant."""
+        if len(self.loops) == 2:
             self.copy()
             return
-        p, rounds = self.p, self.draw(st.integers(0, 3))
+        p, rounds, ready = self.p, self.draw(st.integers(0, 3)), (list(self.ready), list(self.hbm))
         kind = self.draw(st.sampled_from(["number", "register", "loaded", "while"]))
         bound: int | Register = rounds
         if kind != "number":
             bound = p.register_alloc(None if kind == "loaded" else rounds)
         if kind == "loaded":
             p.register_load(bound, p.constant(np.array([rounds]), "int32"))
-        ready, hbm = list(self.ready), list(self.hbm)
-        self.depth += 1
         if kind == "while":
-            assert isinstance(bound, Register)
-            with p.repeat_while(bound):
-                self.body()
-                p.register_alu(bound, bound, "subtract", 1)
+            p.loop_while(bound)
         else:
             start = self.draw(st.integers(-2, 2))
             if isinstance(bound, int):
                 bound += start
             else:
                 p.register_alu(bound, bound, "add", start)
-            for _ in p.dynamic_range(start, bound):
-                self.body()
-        self.depth -= 1
-        self.ready, self.hbm = ready, hbm
+            p.loop_for(p.register_alloc(), start, bound)
+        self.loops.append((bound if kind == "while" else None, *ready))
 
-    def body(self) -> None:
-        """One to three calls, none of which stores to an output: a loop may have no round."""
-        kinds = [k for k in self.kinds() if k != self.store]
-        for _ in range(self.draw(st.integers(1, 3))):
-            self.draw(st.sampled_from(kinds))()
-        if self.draw(st.booleans()):
-            self.p.register_store(self.p.sbuf((1, 1), "int32"), self.p.register_alloc(7))
+    def close(self) -> None:
+        """End a loop, if one is open. What it wrote for the first time is forgotten: it may have had no round."""
+        if not self.loops:
+            self.copy()
+            return
+        p = self.p
+        condition, self.ready, self.hbm = self.loops.pop()
+        if condition is None:
+            p.register_store(p.sbuf((1, 1), "int32"), p.register_alloc(7))  # lest the body is empty
+        else:
+            p.register_alu(condition, condition, "subtract", 1)
+        p.loop_end()
 
 
 @st.composite
@@ -293,21 +298,25 @@ def _one_call(draw: st.DrawFn, builder: _Builder) -> bool:
 
 
 @st.composite
-def programs(draw: st.DrawFn, most: int = 12) -> Program:
+def programs(draw: st.DrawFn, most: int = 12, loop: bool = False) -> Program:
     """Automatic programs that run without an error, with values and for time only.
 
     One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions, products, transposes,
     patterns, loads, stores, spills, gathers, scatters, transposes and sums by every kind of DMA, whole tensors or slices, loops
-    of up to 3 rounds in each other), and a store to an output ends it.
+    of up to 3 rounds in each other), and a store to an output ends it. With `loop`, the calls begin with a loop.
     All tensors of a program have one shape: 1 to 128 partitions, 1 to 128 elements. Reads are of what was written, and
     tensors are overwritten while others still read them, so every kind of conflict occurs. `inputs` makes its arrays;
     what is computed of them is finite or not, as the calls happen to be. Shrinks to a load and a store of one element.
     """
     builder = _Builder(draw)
     draw(_maybe_another_input(builder))
+    if loop:
+        builder.open()
     for _ in range(most):
         if not draw(_one_call(builder)):
             break
+    while builder.loops:
+        builder.close()
     builder.store()
     number_lines(builder.p)
     return builder.p

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import attrs
 import numpy as np
 from hypothesis import strategies as st
 
-from ..isa import REGISTRY, Memory, Update, View, fields_of
+from ..isa import REGISTRY, Instruction, Memory, Update, View, fields_of
+from ..isa.registers import Register, RegisterAlloc, Sequenced
 from ..program import Program, Semaphore
 from .drawn import DrawnProgram
 from .operands import LINES, NAMES, instructions, with_views
@@ -30,7 +32,11 @@ def drafts(draw: st.DrawFn, most: int = 5) -> Program:
         fields |= with_views(made, partial(_place, draw, p, f"{k}"))
         waits = [s >= draw(st.integers(0, 99)) for s in draw(some)]
         updates = [draw(_changes(s)) for s in draw(some)]
-        getattr(p, cls.mnemonic)(**fields, engine=draw(st.sampled_from([None, *(e.name for e in cls.engines)])), wait=waits, update=updates)
+        if issubclass(cls, Sequenced):
+            fields = {name: _allocated(p, value, cls) for name, value in fields.items()}
+            if not p.registers:
+                p.register_alloc()  # without one no loop can be open
+        p.append(cls, (), fields, draw(st.sampled_from([None, *(e.name for e in cls.engines)])), waits, updates)
         p.steps[-1].line = draw(LINES)
     for name, tensor in p.tensors.items():
         p.tensors[name] = attrs.evolve(tensor, line=draw(LINES))
@@ -55,6 +61,18 @@ def _placed(draw: st.DrawFn, p: Program, view: View, name: str) -> View:
         moved = attrs.evolve(moved, index=draw(_placed(p, moved.index, f"{name}.index")))
     tensor = draw(_declared(p, view, name))
     return attrs.evolve(view, tensor=tensor, partition=view.partition + p.tensors[tensor].partition, dynamic=moved)
+
+
+def _allocated(p: Program, value: Any, cls: type[Instruction]) -> Any:
+    """A register of the program; one that is to be allocated gets a name of its own."""
+    if isinstance(value, Register):
+        if cls is RegisterAlloc:
+            while value.name in p.registers:
+                value = Register(f"{value.name}_")
+        elif value.name not in p.registers:
+            p.register_alloc(name=value.name)
+            p.steps[-1].line = ""
+    return value
 
 
 @st.composite

@@ -100,7 +100,7 @@ def test_a_loop_takes_at_most_the_time_of_its_control_instructions_longer(body: 
 
 
 @settings(max_examples=40, deadline=None)
-@given(programs(6))
+@given(programs(6, loop=True))
 def test_drawn_programs_with_loops_hold_every_invariant_and_survive_every_form(program: Program) -> None:
     arrays = inputs(program, 0)
     r = simulate(program, inputs=arrays)
