@@ -26,6 +26,7 @@ LAYERS = [  # a module may import only from layers above its own
     {"simulate"},
     {"runtime"},
     {"trace"},
+    {"analysis"},
     {"replay"},
     {"accuracy"},
     {"testing"},
