@@ -144,7 +144,7 @@ class _Walk:
         """A wait's end hangs on the row that raised the semaphore, and the moment from which it did."""
         t, f = self.table, self.f
         row, base = int(f.update_row[update]), int(f.update_base[update])
-        hidden = row < t.rows and t.role[row] == Role.SEQUENCE or t.update_when[update] == When.STREAMED
+        hidden = (row < t.rows and t.role[row] == Role.SEQUENCE) or t.update_when[update] == When.STREAMED
         if row < t.rows and t.role[row] == Role.ACCEPT:
             kind = ISSUES  # descriptors are made
         else:

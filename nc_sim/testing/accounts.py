@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 
 from ..analysis.history import history
+from ..analysis.lines import BUSY, END, ISSUE, START, THROTTLE, stalls
 from ..analysis.movement import DMA, overlap
 from ..analysis.path import critical_path
 from ..analysis.spare import NEVER, latest_starts, slack
-from ..analysis.lines import BUSY, END, ISSUE, START, THROTTLE, stalls
 from ..isa import Engine
 from ..result import Result, body_ticks
 from ..table import Rule

@@ -123,7 +123,7 @@ def counting_plans(draw: st.DrawFn) -> Plan:
     streams: list[tuple[Row, ...]] = []
     for s in range(draw(st.integers(1, 4))):
         rows = []
-        for k in range(draw(st.integers(1, 5))):
+        for _ in range(draw(st.integers(1, 5))):
             waits = [(w, draw(st.integers(1, len(streams[w])))) for w in range(s) if draw(st.booleans())]
             raised = Up(s, when=draw(st.sampled_from((When.START, When.FINISH))), delay=draw(st.integers(1, 9)))
             rows.append(Row(draw(st.integers(1, 30)), draw(st.integers(1, 60)), waits=tuple(waits), updates=(raised,)))
@@ -173,7 +173,7 @@ def test_a_row_that_comes_a_tick_later_than_its_slack_moves_the_end_where_update
 HISTORY_MUTANTS = {
     "following includes its limit": ("< table.follow_window", "<= table.follow_window"),
     "following forgets its stream": ("near & (stream[this] == stream[before])", "near"),
-    "a product's level is that behind the edge it ends at": ("np.searchsorted(done, target) - 1", 'np.searchsorted(done, target, side="right") - 1'),
+    "a product has the level behind its edge": ("np.searchsorted(done, target) - 1", 'np.searchsorted(done, target, side="right") - 1'),
     "a stream is rounded down": ("(-(target - done[last]) // rate[last])", "(-((target - done[last]) // rate[last]))"),
     "a load is behind a product that has just ended": ("start < busy_until", "start <= busy_until"),
     "a load does not see an edge": ("np.flatnonzero(following < end)", "np.flatnonzero(following < 0)"),
