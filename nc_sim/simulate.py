@@ -48,6 +48,7 @@ class Compiled:
     addresses: Mapping[str, int]
     semaphores: Mapping[int, str]
     explicit: bool
+    used: frozenset[str]  # chip numbers that this rests on: others change no more than costs
 
 
 def compile_program(program: Program, chip: Chip) -> tuple[Compiled, Reader]:
@@ -60,7 +61,8 @@ def compile_program(program: Program, chip: Chip) -> tuple[Compiled, Reader]:
         synchronised = synchronise(steps, expanded.tensors, addresses)
         steps, names = synchronised.steps, synchronised.names
     validate(steps, expanded.tensors, addresses, reader)
-    return Compiled(program.name, chip, steps, expanded.tensors, addresses, names, expanded.explicit), reader
+    used = frozenset(reader.used)
+    return Compiled(program.name, chip, steps, expanded.tensors, addresses, names, expanded.explicit, used), reader
 
 
 def simulate(

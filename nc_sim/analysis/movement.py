@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import attrs
 import numpy as np
 
-from ..isa import Engine
+from ..isa import Engine, Instruction
 from ..isa.dma import DmaDirect2d
 from ..result import Result, body_ticks
 from ..table import Ints
@@ -101,8 +99,7 @@ def dma_rows(result: Result) -> tuple[Rows, ...]:
             groups.setdefault((int(not i.load), i.row_bytes), []).append(k)
     alone = own_work(table, np.arange(table.transfers)) - table.last - table.first * (table.packets > 0)
     spent = timeline.finish[table.rows :] - timeline.start[table.rows :]
-    size = np.array([cast(DmaDirect2d, i).dst.size // cast(DmaDirect2d, i).row_elements * cast(DmaDirect2d, i).row_bytes
-                     if isinstance(i, DmaDirect2d) else 0 for i in kinds], np.int64)  # fmt: skip
+    size = np.array([_bytes(i) for i in kinds], np.int64)
     out = []
     for (store, row_bytes), members in sorted(groups.items()):
         mine = served[np.isin(of_kind[step[served]], members)]
@@ -120,3 +117,8 @@ def dma_rows(result: Result) -> tuple[Rows, ...]:
             )
         )  # fmt: skip
     return tuple(out)
+
+
+def _bytes(i: Instruction) -> int:
+    """What a DMA moves, of the wider element type; 0 for another instruction."""
+    return i.dst.size // i.row_elements * i.row_bytes if isinstance(i, DmaDirect2d) else 0
