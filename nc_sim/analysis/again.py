@@ -53,7 +53,9 @@ def saved(folder: str | Path, engine: str = "auto") -> Result:
     start, kept = found.timeline.start[found.table.start_row], trace.instructions.start.ticks
     if not np.array_equal(start, kept):
         version = f"{meta['tool']} {meta['tool_version']}"
-        raise ProgramError(str(trace.path), f"other times than this nc-sim finds, by {version}", "a run that this version made: run it again")
+        raise ProgramError(
+            str(trace.path), f"other times than this nc-sim finds, by {version}", "a run that this version made: run it again"
+        )
     return attrs.evolve(found, without=tuple(meta["without"]))
 
 

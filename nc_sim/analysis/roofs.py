@@ -136,7 +136,9 @@ def ceilings(chip: Chip, engines: Iterable[str]) -> tuple[Ceiling, ...]:
             out += [Ceiling(chip.name, name, "compute", e.label, rate, "work/ns") for name, rate in _peaks(e, reader)]
     rates = [reader(f"dma.{k}_bytes_per_ns") for k in ("load", "store", "small_store")]
     out.append(Ceiling(chip.name, HBM, "memory", "", float(reader("memory.hbm_bytes_per_ns")), "bytes/ns"))
-    out.append(Ceiling(chip.name, f"{reader('dma.engines')} DMA engines", "memory", "", float(reader("dma.engines") * max(rates)), "bytes/ns"))
+    out.append(
+        Ceiling(chip.name, f"{reader('dma.engines')} DMA engines", "memory", "", float(reader("dma.engines") * max(rates)), "bytes/ns")
+    )
     for e in COMPUTE:
         if e.label in wanted:
             out.append(Ceiling(chip.name, f"SBUF, {e.label}", "memory", e.label, _sbuf_peak(e, reader), "bytes/ns"))
@@ -148,10 +150,9 @@ def _peaks(engine: Engine, reader: Reader) -> list[tuple[str, float]]:
     lanes, clock = Fraction(reader("memory.partitions")), _clock(engine, reader)
     if engine is Engine.TENSOR:
         passes = {"bf16": 1, "fp32": reader("tensor.fp32_passes")}
-        return [
-            (f"Tensor, {'fp32' if k == 'fp32' else '16 and 8 bits'}", float(2 * lanes * FULL_COLUMNS * clock / (reader(f"tensor.{k}.cycles_per_row") * n)))
-            for k, n in passes.items()
-        ]  # fmt: skip
+        names = {"bf16": "Tensor, 16 and 8 bits", "fp32": "Tensor, fp32"}
+        flops = 2 * lanes * FULL_COLUMNS * clock
+        return [(names[k], float(flops / (reader(f"tensor.{k}.cycles_per_row") * n))) for k, n in passes.items()]
     if engine is Engine.SCALAR:
         return [("Scalar", float(lanes * clock / Fraction(reader("scalar.cycles_per_element"))))]
     kind = f"{engine.name.lower()}.copy"
@@ -245,7 +246,11 @@ def _movement(result: Result, reader: Reader) -> tuple[int, Fraction, bool]:
         rate = rates["load"] if i.load else max(rates["store"], rates["small_store"])
         moved, time = moved + share * hbm, time + share * size / (rate * reader("dma.engines"))
         sides = max(sides, sum(v.memory is Memory.HBM for v in (i.src, i.dst)))
-    return int(moved), time if moved else Fraction(0), reader("dma.engines") * max(rates.values()) * sides > reader("memory.hbm_bytes_per_ns")
+    return (
+        int(moved),
+        time if moved else Fraction(0),
+        reader("dma.engines") * max(rates.values()) * sides > reader("memory.hbm_bytes_per_ns"),
+    )
 
 
 def _least(result: Result) -> int:

@@ -225,7 +225,9 @@ def _named(what_if: Mapping[str, Mapping[str, Any]] | Iterable[Mapping[str, Any]
         pairs = [(", ".join(f"{k}={v}" for k, v in w.items()) if isinstance(w, Mapping) else "", w) for w in listed]
     for name, overrides in pairs:
         if not isinstance(overrides, Mapping):
-            raise ProgramError("sweep what_if", f"{name or overrides!r}", "a list of mappings, or names with mappings, of chip numbers to values")
+            raise ProgramError(
+                "sweep what_if", f"{name or overrides!r}", "a list of mappings, or names with mappings, of chip numbers to values"
+            )
     return pairs
 
 
@@ -282,7 +284,13 @@ def _key(program: bytes, chip: Chip, overrides: Mapping[str, Any]) -> str:
 
 def _write(folder: Path, key: str, numbers: Numbers) -> None:
     summary, at, tops, error, _ = numbers
-    data = {"form": FORM, "summary": summary, "points": [attrs.asdict(p) for p in at], "ceilings": [attrs.asdict(c) for c in tops], "error": error}
+    data = {
+        "form": FORM,
+        "summary": summary,
+        "points": [attrs.asdict(p) for p in at],
+        "ceilings": [attrs.asdict(c) for c in tops],
+        "error": error,
+    }
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / f"{key}.json") as partial:
         partial.write_text(json.dumps(data))

@@ -130,8 +130,10 @@ def _number(x: float) -> str:
 
 # --- the picture -------------------------------------------------------------------------------------------------
 
-WIDTH, HEIGHT = 7.2, 4.2  # inches
-AXES = (0.095, 0.125, 0.57, 0.80)  # left, bottom, width, height: the legend stands to the right
+INCHES = (4.2, 3.6)  # of the axes
+MARGINS = (0.74, 0.52, 0.15)  # left, bottom, and around
+ENTRY = 11.5  # points from one line of the legend to the next
+STYLES: dict[str, Any] = {HBM: "-", DMA: (0, (4, 1.5)), SBUF: (0, (1, 1.2))}
 
 
 def draw(study: Roofline, path: str | Path) -> Path:
@@ -141,30 +143,61 @@ def draw(study: Roofline, path: str | Path) -> Path:
     if not shown:
         raise ProgramError("roofline", "no point to draw", "a run that works and moves bytes of HBM")
     with picture.own_settings():
-        figure = picture.figure(WIDTH, HEIGHT)
-        axes = figure.add_axes(AXES)
-        _frame_of(axes, study, shown)
-        handles = _ceilings(axes, study, shown) + _points(axes, shown)
+        slopes = [c for c in study.ceilings if c.kind == "memory"]
+        legend = [_slope_label(study, c) for c in slopes] + [_point_label(k, p) for k, p in enumerate(shown)]
+        left, bottom, around = MARGINS
+        xlim, ylim = _limits(study, shown)
+        heights = _label_heights(study, ylim)
+        names = _inches([_top_label(study, c) for c in study.ceilings if c.kind == "compute"]) + 0.3
+        needed = ENTRY * (len(legend) + 0.5) / picture.POINTS_PER_INCH
+        room = (min(heights, default=math.inf) - ENTRY) / picture.POINTS_PER_INCH + bottom  # under the names of the engines
+        under = needed <= room
+        width = left + INCHES[0] + (max(names, _inches(legend) + 0.5) if under else names + _inches(legend) + 0.4) + around
+        height = bottom + INCHES[1] + around + (0 if under else max(0, needed - INCHES[1] - bottom))
+        figure = picture.figure(width, height)
+        axes = figure.add_axes((left / width, (height - around - INCHES[1]) / height, INCHES[0] / width, INCHES[1] / height))
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set(xlim=xlim, ylim=ylim)
+        _finish(axes, shown)
+        taken = [
+            _box(*_place(axes, x, p.achieved), 6, 6) for p in shown for x in (p.intensity, p.algorithmic_intensity) if math.isfinite(x)
+        ]
+        _tops(axes, study, heights, taken)
+        handles = [*_slopes(axes, study, taken), *_points(axes, shown, taken)]
+        place = (left + INCHES[0] + (0.1 if under else names)) / width, (room if under else height - around) / height
         figure.legend(
-            handles=handles, loc="upper left", bbox_to_anchor=(AXES[0] + AXES[2] + 0.01, AXES[1] + AXES[3] + 0.01), fontsize=SMALL,
-            frameon=False, handlelength=1.8, borderaxespad=0,
-        )  # fmt: skip
+            handles=handles, loc="upper left", bbox_to_anchor=place, fontsize=SMALL, frameon=False, handlelength=1.8, borderaxespad=0
+        )
         drawn = [list(map(repr, attrs.astuple(x))) for x in (*study.points, *study.ceilings)]
         return picture.save(figure, Path(path), drawn)
 
 
-def _frame_of(axes: Any, study: Roofline, shown: Sequence[Point]) -> None:
-    """Decades that hold every point, every ridge and every ceiling."""
+Range = tuple[float, float]
+
+
+def _limits(study: Roofline, shown: Sequence[Point]) -> tuple[Range, Range]:
+    """From the decade below every point, to above every ridge and ceiling."""
     xs = [x for p in shown for x in (p.intensity, p.algorithmic_intensity) if math.isfinite(x) and x > 0]
     tops = [c.rate for c in study.ceilings if c.kind == "compute"]
     slopes = [c.rate for c in study.ceilings if c.kind == "memory" and not c.engine]
     xs += [t / s for t in tops for s in slopes]
     ys = [p.achieved for p in shown] + tops
-    low, high = (10 ** math.floor(math.log10(min(v))) for v in (xs, ys))
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(low, 10 ** math.ceil(math.log10(max(xs) * 1.5)))
-    axes.set_ylim(high, 10 ** math.ceil(math.log10(max(ys) * 1.3)))
+    x, y = ((10.0 ** math.floor(math.log10(min(v) / 1.3)), 2.5 * max(v)) for v in (xs, ys))
+    return x, y
+
+
+def _label_heights(study: Roofline, ylim: Range) -> list[float]:
+    """Where the engines' names stand, highest first, in points over the axes' lower edge: clear of one another."""
+    out, above = [], math.inf
+    for c in sorted((c for c in study.ceilings if c.kind == "compute"), key=lambda c: -c.rate):
+        at = math.log(c.rate / ylim[0]) / math.log(ylim[1] / ylim[0]) * INCHES[1] * picture.POINTS_PER_INCH
+        above = min(at, above - SMALL - 2)
+        out.append(above)
+    return out
+
+
+def _finish(axes: Any, shown: Sequence[Point]) -> None:
     work = {p.unit for p in shown}
     per = "flop" if work == {"flop"} else "elements" if work == {"element"} else "operations"
     axes.set_xlabel(f"{per} per HBM byte")
@@ -175,67 +208,96 @@ def _frame_of(axes: Any, study: Roofline, shown: Sequence[Point]) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _ceilings(axes: Any, study: Roofline, shown: Sequence[Point]) -> list[Any]:
-    """Lines, each with its entry for the legend: memories by slope, engines by height, chips by colour where there are several."""
-    (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
+def _colour(study: Roofline, chip: str) -> str:
+    """Grey, or one for each chip where there are several."""
     chips = list(dict.fromkeys(c.chip for c in study.ceilings))
+    return GREY if len(chips) == 1 else COLOURS[chips.index(chip) % len(COLOURS)]
+
+
+def _named(study: Roofline, ceiling: Ceiling) -> str:
+    return ceiling.name if len({c.chip for c in study.ceilings}) == 1 else f"{ceiling.chip}: {ceiling.name}"
+
+
+def _slope_label(study: Roofline, c: Ceiling) -> str:
+    return f"{_named(study, c)}, {c.rate:,.0f} GB/s{' of bytes in SBUF' if c.engine else ''}"
+
+
+def _slopes(axes: Any, study: Roofline, taken: list[Box]) -> list[Any]:
+    """Memories: lines through the origin up to the highest ceiling that they may feed."""
+    (x0, x1), (y0, _) = axes.get_xlim(), axes.get_ylim()
     handles = []
-    styles = {HBM: "-", DMA: (0, (4, 1.5)), SBUF: (0, (1, 1.2))}
     for c in study.ceilings:
-        colour = GREY if len(chips) == 1 else COLOURS[chips.index(c.chip) % len(COLOURS)]
-        on = f" ({c.chip})" if len(chips) > 1 else ""
-        if c.kind == "compute":
-            tops = sorted({d.rate for d in study.ceilings if d.kind == "compute" and d.chip == c.chip}, reverse=True)
-            level = tops.index(c.rate)
-            slopes = [d.rate for d in study.ceilings if d.kind == "memory" and not d.engine and d.chip == c.chip]
-            begins = max(x0, c.rate / max(slopes)) if slopes else x0
-            style = ("-", (0, (6, 1.5)), (0, (3, 1)), (0, (2, 1)), (0, (1, 1)))[min(level, 4)]
-            (line,) = axes.plot([begins, x1], [c.rate] * 2, color=colour, linewidth=1.4, linestyle=style, zorder=2)
-            line.set_label(f"{c.name}{on}: {_rate(c.rate, study.unit(c))}")
-        else:
-            kind = HBM if c.name == HBM else SBUF if c.engine else DMA
-            tops = [d.rate for d in study.ceilings if d.kind == "compute" and d.chip == c.chip and (not c.engine or d.engine == c.engine)]
-            until = min(x1, max(tops) / c.rate) if tops else x1
-            begins = max(x0, y0 / c.rate)
-            if begins >= until:
-                continue
-            (line,) = axes.plot([begins, until], [begins * c.rate, until * c.rate], color=colour, linewidth=1.1, linestyle=styles[kind], zorder=2)
-            beside = ", per byte in SBUF" if c.engine else ""
-            line.set_label(f"{c.name}{on}: {c.rate:,.0f} GB/s{beside}")
+        if c.kind != "memory":
+            continue
+        tops = [d.rate for d in study.ceilings if d.kind == "compute" and d.chip == c.chip and c.engine in ("", d.engine)]
+        until, begins = min([x1, *([max(tops) / c.rate] if tops else [])]), max(x0, y0 / c.rate)
+        style = STYLES[HBM if c.name == HBM else SBUF if c.engine else DMA]
+        xs = [begins, until] if begins < until else []
+        (line,) = axes.plot(xs, [x * c.rate for x in xs], color=_colour(study, c.chip), linewidth=1.1, linestyle=style, zorder=2)
+        line.set_label(_slope_label(study, c))
         handles.append(line)
+        steps = [begins * (until / begins) ** (k / 40) for k in range(41)] if xs else []
+        taken += [_box(*_place(axes, x, x * c.rate), 4, 4) for x in steps]
     return handles
 
 
-def _points(axes: Any, shown: Sequence[Point]) -> list[Any]:
+def _top_label(study: Roofline, c: Ceiling) -> str:
+    return f"{_named(study, c)}: {_rate(c.rate, study.unit(c))}"
+
+
+def _tops(axes: Any, study: Roofline, heights: Sequence[float], taken: list[Box]) -> None:
+    """Engines: flat lines from the steepest slope on, each with its name at its right end."""
+    x0, x1 = axes.get_xlim()
+    _, lowest = _place(axes, x0, axes.get_ylim()[0])
+    tops = sorted((c for c in study.ceilings if c.kind == "compute"), key=lambda c: -c.rate)
+    for c, height in zip(tops, heights, strict=True):
+        slopes = [d.rate for d in study.ceilings if d.kind == "memory" and not d.engine and d.chip == c.chip]
+        begins, colour = max(x0, c.rate / max(slopes)) if slopes else x0, _colour(study, c.chip)
+        axes.plot([begins, x1], [c.rate] * 2, color=colour, linewidth=1.3, zorder=2)
+        (a, y), (b, _) = _place(axes, begins, c.rate), _place(axes, x1, c.rate)
+        taken.append((a, y - 1, b, y + 1))
+        at = {"textcoords": "offset points", "fontsize": SMALL, "color": colour, "va": "center_baseline", "parse_math": False}
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0.5)}
+        axes.annotate(_top_label(study, c), (x1, c.rate), (12, lowest + height - y), arrowprops=line, annotation_clip=False, **at)
+
+
+def _point_label(k: int, p: Point) -> str:
+    engine = "" if p.engine == Engine.TENSOR.label else f", {p.engine}"
+    return f"{k + 1}  {p.name} ({p.chip}{engine}): {100 * p.of_roof:.0f} % of {p.bound}"
+
+
+def _points(axes: Any, shown: Sequence[Point], taken: list[Box]) -> list[Any]:
     """Full marks at the achieved intensity, open ones at the algorithmic one, and a number beside each that the legend names."""
-    handles, taken = [], []
-    spots = [_place(axes, p.intensity, p.achieved) for p in shown]
+    handles = []
     for k, p in enumerate(shown):
         colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
         least = p.algorithmic_intensity
         if math.isfinite(least) and abs(math.log10(least / p.intensity)) > 0.01:
             axes.plot([p.intensity, least], [p.achieved] * 2, color=colour, linewidth=0.7, zorder=3)
             axes.plot([least], [p.achieved], marker=marker, color=colour, markerfacecolor="white", markersize=5, linestyle="", zorder=4)
-            taken.append(_box(*_place(axes, least, p.achieved), 6, 6))
         (mark,) = axes.plot([p.intensity], [p.achieved], marker=marker, color=colour, markersize=5.5, linestyle="", zorder=5)
-        engine = "" if p.engine == Engine.TENSOR.label else f", {p.engine}"
-        mark.set_label(f"{k + 1}  {p.name} ({p.chip}{engine}): {100 * p.of_roof:.0f} % of {p.bound}")
+        mark.set_label(_point_label(k, p))
         handles.append(mark)
-    taken += [_box(x, y, 6, 6) for x, y in spots]
-    for k, (x, y) in enumerate(spots):
+    for k, p in enumerate(shown):
+        x, y = _place(axes, p.intensity, p.achieved)
         width = 4.6 * len(str(k + 1))
-        for distance in (8, 12, 17, 23, 30, 38):
-            around = [(distance * math.cos(a), distance * math.sin(a)) for a in (math.pi / 4 * n for n in (1, 7, 3, 5, 2, 6, 0, 4))]
-            free = next((d for d in around if not any(_meet(_box(x + d[0], y + d[1], width, SMALL), t) for t in taken)), None)
-            if free is not None:
-                break
-        dx, dy = free or (8.0, 8.0)
+        around = [
+            (distance * math.cos(a), distance * math.sin(a))
+            for distance in (8, 12, 17, 23, 30, 38)
+            for a in (math.pi / 4 * n for n in (1, 7, 3, 5, 2, 6, 0, 4))
+        ]
+        dx, dy = next((d for d in around if not any(_meet(_box(x + d[0], y + d[1], width, SMALL), t) for t in taken)), around[0])
         taken.append(_box(x + dx, y + dy, width, SMALL))
         axes.annotate(
-            str(k + 1), (shown[k].intensity, shown[k].achieved), (dx, dy), textcoords="offset points", fontsize=SMALL, ha="center",
-            va="center", zorder=6, color=COLOURS[k % len(COLOURS)],
+            str(k + 1), (p.intensity, p.achieved), (dx, dy), textcoords="offset points", fontsize=SMALL, ha="center", va="center",
+            zorder=6, color=COLOURS[k % len(COLOURS)],
         )  # fmt: skip
     return handles
+
+
+def _inches(texts: Iterable[str]) -> float:
+    """The width of the longest; glyphs come out a little wider than they are laid out."""
+    return 1.06 * max((picture.text_width(t, SMALL) for t in texts), default=0.0) / picture.POINTS_PER_INCH
 
 
 def _place(axes: Any, x: float, y: float) -> tuple[float, float]:
