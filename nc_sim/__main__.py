@@ -1,4 +1,4 @@
-"""The command line: run, replay, accuracy, chips, disasm, view, check, study."""
+"""The command line: run, replay, accuracy, chips, disasm, view, check, study; those of `report/commands.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .mechanisms import without as overrides_without
 from .program import Program
 from .progress import shown
 from .replay import replay as run_replay
-from .report import text
+from .report import commands, text
 from .result import Result
 from .simulate import ENGINES, simulate
 
@@ -474,6 +474,9 @@ def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray], r
             )
         out[name] = error
     return out
+
+
+commands.add(main, lambda name, sizes: _built(name, sizes)[1])
 
 
 if __name__ == "__main__":
