@@ -195,7 +195,7 @@ def _sentences(result: Result, spent: tuple[Share, ...], lines: tuple[Share, ...
             if p.on and p.cause not in (SIGNAL, START):
                 name = f"{'instructions of ' if p.cause == SEMAPHORE else ''}{p.on}"
                 waits[name] = waits.get(name, 0.0) + p.share
-        longest = sorted(waits, key=lambda n: (-waits[n], n))[:2]
+        longest = sorted((n for n in waits if waits[n] >= LEAST), key=lambda n: (-waits[n], n))[:2]
         told = ", ".join(f"{_percent(waits[n])} {'for ' if n not in ('dispatch', 'DMA trigger', 'control') else 'in '}{n}" for n in longest)
         yield f"The busiest engine is {busiest}: it executes for {_percent(work[busiest])} of the body{gate}" + (
             f"; it waits {told}." if told else "."
