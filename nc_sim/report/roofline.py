@@ -169,7 +169,7 @@ def draw(study: Roofline, path: str | Path) -> Path:
         figure.legend(
             handles=handles, loc="upper left", bbox_to_anchor=place, fontsize=SMALL, frameon=False, handlelength=1.8, borderaxespad=0
         )
-        drawn = [list(map(repr, attrs.astuple(x))) for x in (*study.points, *study.ceilings)]
+        drawn = [list(map(repr, attrs.astuple(x))) for part in (study.points, study.ceilings) for x in part]
         return picture.save(figure, Path(path), drawn)
 
 

@@ -40,7 +40,7 @@ def text(result: Result, segments: int = 0, loosest: int = 5) -> str:
     facts = history(result.table, result.timeline)
     path, spare = critical_path(result, facts), slack(result, facts)
     out = [f"{result.program.name} on {result.chip.name}: body {us(result.duration_ns)}", "", "each engine's time:"]
-    rows = [(p.engine, p.cause, p.on or "-", us(p.ns), _percent(p.share)) for p in stalls(result, facts)]
+    rows: list[tuple[str, ...]] = [(p.engine, p.cause, p.on or "-", us(p.ns), _percent(p.share)) for p in stalls(result, facts)]
     out += table(("engine", "cause", "of", "time", "of body"), rows, indent="  ")
     for title, by in (("the critical path by what it is spent on:", "where,kind"), ("and by source line:", "line")):
         rows = [(s.name, us(s.ns), _percent(s.share), str(s.segments)) for s in shares(result, path, by)]
