@@ -11,6 +11,7 @@ if not (_Path(__file__).parent / "isa").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
 if TYPE_CHECKING:
+    from .analysis.sweeps import sweep
     from .isa.errors import (
         ChipError,
         Deadlock,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
     from .program import Program, Semaphore
     from .replay import Replay, replay
+    from .report.roofline import roofline
     from .result import Result
     from .simulate import simulate
 
@@ -45,7 +47,9 @@ __all__ = [
     "Unsupported",
     "__version__",
     "replay",
+    "roofline",
     "simulate",
+    "sweep",
 ]
 
 # Where each name is. It is read when it is first asked for, so that the command line can look after Ctrl-C before that,
@@ -53,7 +57,7 @@ __all__ = [
 _ERRORS = ("ChipError", "Deadlock", "InternalError", "NcSimError", "ProgramError", "Race", "Unimplemented", "Unspecified", "Unsupported")
 _PLACES = {
     **dict.fromkeys(_ERRORS, "isa.errors"), "Program": "program", "Semaphore": "program", "Replay": "replay", "replay": "replay",
-    "Result": "result", "simulate": "simulate",
+    "Result": "result", "simulate": "simulate", "roofline": "report.roofline", "sweep": "analysis.sweeps",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The command line: run, replay, accuracy, chips, disasm, view, check, study."""
+"""The command line: run, replay, accuracy, chips, disasm, view, check, study; those of `report/commands.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .profile import FORMATS
 from .program import Program
 from .progress import shown
 from .replay import replay as run_replay
-from .report import text
+from .report import commands, text
 from .result import Result
 from .simulate import ENGINES, simulate
 
@@ -587,3 +587,6 @@ def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray], r
             )
         out[name] = error
     return out
+
+
+commands.add(main, lambda name, sizes: _built(name, sizes)[1])

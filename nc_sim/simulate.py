@@ -55,6 +55,7 @@ class Compiled:
     addresses: Mapping[str, int]
     semaphores: Mapping[int, str]
     explicit: bool
+    used: frozenset[str]  # chip numbers that this rests on: others change no more than costs
     loads: Mapping[int, int] = attrs.field(factory=dict)  # step that loads a register -> the value that control was decided with
 
 
@@ -86,7 +87,8 @@ def compile_program(
         synchronised = synchronise(steps, expanded.tensors, addresses, _stage("synchronise", progress))
         steps, names = synchronised.steps, synchronised.names
     validate(steps, expanded.tensors, addresses, reader, _stage("validate", progress))
-    return Compiled(program.name, chip, steps, expanded.tensors, addresses, names, expanded.explicit, loads), reader
+    used = frozenset(reader.used)
+    return Compiled(program.name, chip, steps, expanded.tensors, addresses, names, expanded.explicit, used, loads), reader
 
 
 def _run_control(

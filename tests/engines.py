@@ -88,7 +88,7 @@ def mutant(engine: types.ModuleType, entry: str, old: str | re.Pattern[str], new
     found = len(pattern.findall(source))
     assert found == 1, f"{pattern.pattern!r} stands {found} times in the engine: write the mutant anew"
     module = types.ModuleType("nc_sim.mutant")
-    module.__package__ = "nc_sim"
+    module.__package__ = engine.__package__
     source = pattern.sub(new, source).replace('importlib.import_module("numba").njit', "None")
     exec(compile(source, "mutant", "exec"), module.__dict__)
     run: Callable[..., Any] = module.__dict__[entry]

@@ -25,11 +25,11 @@ ARROW = "#30506e"
 DIGEST = "nc-sim drawing sha256:"  # in the picture's description, before the hash of what it shows
 
 
-def require(path: str | Path) -> None:
+def require(path: str | Path, suffixes: Sequence[str] = SUFFIXES) -> None:
     """Before long work: ProgramError unless the name ends in .svg or .png, Unsupported without matplotlib."""
-    if Path(path).suffix not in SUFFIXES:
+    if Path(path).suffix not in suffixes:
         raise ProgramError(
-            str(path), f"a picture {Path(path).suffix or 'without a suffix'}", f"a name that ends in {' or '.join(SUFFIXES)}"
+            str(path), f"a picture {Path(path).suffix or 'without a suffix'}", f"a name that ends in {' or '.join(suffixes)}"
         )
     _module("matplotlib")
 
@@ -41,7 +41,7 @@ def sweep(points: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
     """
     require(path)
     drawn = sorted([p["rows"], p["cols"], *(round(p[key], 9) for key in PANELS)] for p in points)
-    with _own_settings():
+    with own_settings():
         # a Figure of its own: pyplot keeps state for the whole process
         figure = _module("matplotlib.figure").Figure(figsize=(9, 3.8), layout="constrained")
         for axes, (key, title) in zip(figure.subplots(1, 2, sharex=True), PANELS.items(), strict=True):
@@ -70,7 +70,7 @@ def parts(summary: Mapping[str, Any], path: str | Path) -> Path:
         n: v["parts"] for n, v in summary["variants"].items()
     }
     names = [*dict.fromkeys(part for v in summary["variants"].values() for part in v["parts"])]
-    with _own_settings():
+    with own_settings():
         figure = _module("matplotlib.figure").Figure(figsize=(10, 4.2), layout="constrained")
         for axes, whole_time in zip(figure.subplots(1, 2), (True, False), strict=True):
             at, ticks, labels, top = 0.0, [], [], 0.0
@@ -112,14 +112,20 @@ def save(figure: Any, path: Path, shown: Any) -> Path:
     """Write a Figure as its name says, with the hash of what it shows, given as JSON can hold it, in its description."""
     kind = path.suffix[1:]
     description = DIGEST + hashlib.sha256(json.dumps(shown).encode()).hexdigest()
-    metadata = {"Description": description, **({"Date": None} if kind == "svg" else {})}  # no date: the same bytes on every day
-    with _own_settings(), whole(path) as file:
-        figure.savefig(file, format=kind, dpi=PIXELS_PER_INCH, metadata=metadata)
+    # no date: the same bytes on every day
+    metadata = {"pdf": {"Subject": description, "CreationDate": None}, "svg": {"Description": description, "Date": None}}
+    with own_settings(), whole(path) as file:
+        figure.savefig(file, format=kind, dpi=PIXELS_PER_INCH, metadata=metadata.get(kind, {"Description": description}))
     return path
 
 
+def figure(width: float, height: float) -> Any:
+    """An empty Figure of so many inches, of no global state."""
+    return _module("matplotlib.figure").Figure(figsize=(width, height), facecolor="white")
+
+
 @contextmanager
-def _own_settings() -> Iterator[None]:
+def own_settings() -> Iterator[None]:
     """matplotlib as it comes, whatever the user's settings, and ids from a fixed salt."""
     matplotlib = _module("matplotlib")
     with matplotlib.rc_context():
@@ -150,7 +156,7 @@ class Canvas:
     """A page to draw on, in points from its top left."""
 
     def __init__(self, width: float, height: float) -> None:
-        with _own_settings():
+        with own_settings():
             size = width / POINTS_PER_INCH, height / POINTS_PER_INCH
             self.figure = _module("matplotlib.figure").Figure(figsize=size, facecolor="white")
             self.axes = self.figure.add_axes((0, 0, 1, 1))

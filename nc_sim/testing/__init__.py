@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ..isa.errors import Unsupported
+from .accounts import check_accounts
 from .arrays import inputs
 from .bounds import EngineTime, engine_times, rooflines, serial_sum_ns
 from .dependencies import longest_path
@@ -48,6 +49,7 @@ STRATEGIES = {  # name to module: loaded when asked for
 __all__ = [
     "EngineTime",
     "anomalies_ns",
+    "check_accounts",
     "check_all",
     "check_bytes",
     "check_dependencies",

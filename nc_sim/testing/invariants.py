@@ -17,6 +17,7 @@ from ..probe import Probe
 from ..result import Result, body_ticks
 from ..simulate import run, simulate
 from ..table import Role, Rule, Table
+from .accounts import check_accounts
 from .bounds import HBM, hbm_may_be_passed, rooflines, serial_sum_ns, stream_ticks
 from .dependencies import first_too_early
 
@@ -26,7 +27,7 @@ SUMMARY_NS = 0.001  # a summary rounds its times to this
 
 
 def check_all(result: Result, inputs: Arrays | None = None) -> None:
-    """Every invariant of this module; those of values only with the inputs of the run."""
+    """Every invariant of this module and of `accounts`; those of values only with the inputs of the run."""
     check_times(result)
     check_engine_times(result)
     check_utilisation(result)
@@ -36,6 +37,7 @@ def check_all(result: Result, inputs: Arrays | None = None) -> None:
     check_serial_sum(result)
     check_engines_agree(result)
     check_probes_change_nothing(result, inputs)
+    check_accounts(result)
     if inputs is not None:
         check_values(result, inputs)
 

@@ -28,6 +28,7 @@ LAYERS = [  # a module may import only from layers above its own
     {"runtime"},
     {"trace"},
     {"profile"},
+    {"analysis"},
     {"replay"},
     {"accuracy"},
     {"testing"},

@@ -1,0 +1,143 @@
+"""The commands that tell where the time goes: explain, stalls, roofline, sweep. `add` puts them on the command line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..analysis.advice import explain as explain_run
+from ..analysis.again import saved
+from ..analysis.sweeps import Case, sweep
+from ..files import require_place
+from ..isa.errors import ProgramError
+from ..program import Program
+from ..progress import shown
+from ..result import Result
+from . import picture as pictures
+from . import where
+from .roofline import roofline
+from .text import table, us
+
+Build = Callable[[str, Mapping[str, Any]], Program]  # a program by name and sizes
+
+JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
+CHIPS = click.option("--chip", "chips", multiple=True, default=("trn2",), show_default=True, help="may be repeated")
+SIZES = click.option("--size", "sizes", multiple=True, metavar="NAME=V,V", help="sizes of the program; every combination runs")
+WHAT_IF = click.option("--what-if", multiple=True, metavar="NAME=V,NAME=V", help="beside the chip as it is; may be repeated")
+WORKERS = click.option("--workers", type=click.IntRange(1), help="processes  [default: one for each processor]")
+KEEP = click.option("--keep", type=click.Path(path_type=Path), metavar="FOLDER", help="keep finished cases here, and take them from here")
+
+
+def add(main: click.Group, build: Build) -> None:
+    """Put the commands on the command line; `build` makes a program from what a user names."""
+
+    @main.command()
+    @click.argument("folder", type=click.Path(path_type=Path))
+    @JSON
+    def explain(folder: Path, as_json: bool) -> None:
+        """Say what bounds a saved run, and which changes promise most: each simulated, an upper bound."""
+        with shown("simulating"):
+            told = explain_run(saved(folder))
+        click.echo(json.dumps(told.record(), indent=2) if as_json else told.text())
+
+    @main.command()
+    @click.argument("folder", type=click.Path(path_type=Path))
+    @click.option("--path", "segments", default=0, metavar="N", help="also list the last N pieces of the critical path")
+    @click.option("--slack", "loosest", default=5, show_default=True, metavar="N", help="list the N instructions with the most slack")
+    @JSON
+    def stalls(folder: Path, segments: int, loosest: int, as_json: bool) -> None:
+        """Show where a saved run's time goes: stalls by cause, the critical path, slack, overlap, DMA rows."""
+        with shown("simulating"):
+            result = saved(folder)
+        click.echo(json.dumps(where.record(result), indent=2) if as_json else where.text(result, segments, loosest))
+
+    @main.command(name="roofline")
+    @click.argument("runs", nargs=-1, required=True)
+    @CHIPS
+    @SIZES
+    @WHAT_IF
+    @WORKERS
+    @KEEP
+    @click.option("--engine", "engines", multiple=True, help="whose work counts; may be repeated  [default: Tensor, if it has work]")
+    @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw it, as .svg, .png or .pdf")
+    @JSON
+    def roofline_command(
+        runs: tuple[str, ...], chips: tuple[str, ...], sizes: tuple[str, ...], what_if: tuple[str, ...], workers: int | None,
+        keep: Path | None, engines: tuple[str, ...], picture: Path | None, as_json: bool,
+    ) -> None:  # fmt: skip
+        """Set runs on their rooflines: folders of saved runs, or programs, which run on every chip, size and what-if."""
+        if picture is not None:
+            pictures.require(picture, (*pictures.SUFFIXES, ".pdf"))
+            require_place(picture)
+        found: list[Result | Case] = []
+        for run in runs:
+            if Path(run).is_dir():
+                with shown("simulating"):
+                    found.append(saved(run))
+            else:
+                found += _cases(build, run, chips, sizes, what_if, workers, keep)
+        study = roofline(found, engines or None)
+        if picture is not None:
+            study.save(picture)
+        for c in found:
+            if isinstance(c, Case) and c.error:
+                click.echo(f"{c.label}: {c.error}", err=True)
+        click.echo(json.dumps(study.records(), indent=2) if as_json else study.text())
+        if picture is not None and not as_json:
+            click.echo(f"\npicture: {picture}")
+
+    @main.command(name="sweep")
+    @click.argument("program")
+    @CHIPS
+    @SIZES
+    @WHAT_IF
+    @WORKERS
+    @KEEP
+    @JSON
+    def sweep_command(
+        program: str, chips: tuple[str, ...], sizes: tuple[str, ...], what_if: tuple[str, ...], workers: int | None, keep: Path | None,
+        as_json: bool,
+    ) -> None:  # fmt: skip
+        """Run a program on every chip, size and what-if; a case that fails is shown with its error."""
+        cases = _cases(build, program, chips, sizes, what_if, workers, keep)
+        if as_json:
+            click.echo(json.dumps([c.record() for c in cases], indent=2))
+            return
+        rows = [(c.shape or "-", c.chip, c.what_if or "-", us(c.summary["duration_ns"]) if not c.error else "-", c.error) for c in cases]
+        click.echo("\n".join(table(("sizes", "chip", "what if", "body", "error"), rows)))
+
+
+def _cases(
+    build: Build, program: str, chips: tuple[str, ...], sizes: tuple[str, ...], what_if: tuple[str, ...], workers: int | None,
+    keep: Path | None,
+) -> list[Case]:  # fmt: skip
+    lists = dict(_pair(s, "--size") for s in sizes)
+    shapes = [
+        dict(zip(lists, values, strict=True)) for values in itertools.product(*([_size(v) for v in x.split(",")] for x in lists.values()))
+    ]
+    overrides: dict[str, dict[str, str]] = {"": {}}
+    for w in what_if:
+        overrides[w] = dict(_pair(p, "--what-if") for p in w.split(","))
+    build(program, shapes[0])  # an unknown name or size is refused at once
+    with shown("sweeping", "sweeping") as tell:
+        found = sweep(
+            lambda **size: build(program, size), chips=chips, what_if=overrides, shapes=shapes, workers=workers, keep=keep, progress=tell
+        )
+    return list(found)
+
+
+def _pair(given: str, option: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not (name and equals and value):
+        raise ProgramError(option, f"{given!r}", "NAME=VALUE")
+    return name, value
+
+
+def _size(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) else text.strip()
