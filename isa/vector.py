@@ -38,10 +38,13 @@ def per_partition(value: np.ndarray | float, rank: int) -> np.ndarray | float:
 
 
 class _Elementwise(Instruction):
-    """Shared rule: on-chip operands only."""
+    """Shared rules: on-chip operands only, and no packed type where numbers are wanted."""
+
+    packed: ClassVar[bool] = False  # True: it moves or takes apart packed elements
 
     def on_chip(self) -> None:
         for name, v, _ in self.views:
+            self.require(self.packed or v.dtype.kind != "packed", f"{name} is {v.dtype.name}", "a type of single numbers")
             self.require(v.memory is not Memory.HBM, f"{name} is in HBM", "compute engines read and write SBUF and PSUM; use dma_copy")
             self.require(v.size > 0, f"{name} has shape {list(v.shape)}", "at least one element")
 
@@ -327,6 +330,7 @@ class TensorReduce(_Elementwise):
 class TensorCopy(_Elementwise):
     """dst = src, converted to dst's type. A trace shows COPY where the types agree, CAST where they differ."""
 
+    packed: ClassVar[bool] = True
     dst: View = of(WRITE)
     src: View = of(READ)
 
@@ -337,6 +341,7 @@ class TensorCopy(_Elementwise):
     def check(self) -> None:
         self.on_chip()
         self.same_shape("dst", "src")
+        packed_alike(self, self.dst, self.src)
 
     def work(self) -> Work:
         return streamed("copy", self.dst, self.src)
@@ -368,25 +373,39 @@ class Reciprocal(_Elementwise):
 class Memset(_Elementwise):
     """dst = value everywhere."""
 
+    packed: ClassVar[bool] = True
     dst: View = of(WRITE)
     value: Any = of(Scalar())
 
     def check(self) -> None:
         self.on_chip()
         self.require(not isinstance(self.value, View), "value is a view", "a number")
+        self.require(
+            self.dst.dtype.kind != "packed" or self.value == 0, f"value={self.value} in {self.dst.dtype.name}", "0 in a packed type"
+        )
 
     def work(self) -> Work:
         return streamed("memset", self.dst)
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        if self.dst.dtype.kind == "packed":
+            return {"dst": np.zeros(self.dst.shape, self.dst.dtype.numpy)}
         return {"dst": np.full(self.dst.shape, self.value, np.int64 if isinstance(self.value, int) else np.float64)}
+
+
+def packed_alike(i: Instruction, dst: View, src: View) -> None:
+    """A packed type is copied as it is, never converted."""
+    if "packed" in (dst.dtype.kind, src.dtype.kind):
+        i.require(
+            dst.dtype == src.dtype, f"src is {src.dtype.name}, dst is {dst.dtype.name}", "one packed type: nothing converts to or from it"
+        )
 
 
 def integers_for_bits(i: Instruction, op: str, *views: View) -> None:
     """Bitvec operators see bit patterns: every operand is an integer of one width."""
     if alu_op(op).bitvec:
         kinds = sorted({v.dtype.name for v in views})
-        integers = all(v.dtype.kind != "float" for v in views) and len({v.dtype.itemsize for v in views}) == 1
+        integers = all(v.dtype.kind in ("int", "uint") for v in views) and len({v.dtype.itemsize for v in views}) == 1
         i.require(integers, f"{op} of {', '.join(kinds)}", "integer types of one width for a bitvec operator")
 
 
