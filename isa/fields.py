@@ -99,6 +99,26 @@ class Scalar:
         return parse_view(text) if ":" in text else _number(text)
 
 
+NUMBER = Scalar()
+
+
+@attrs.frozen
+class Value:
+    """A number, or a tensor."""
+
+    def check(self, value: Any) -> View | float | int:
+        if not isinstance(value, View) and (isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number)):
+            raise ProgramError("", f"{value!r}", "a number or a view of a tensor")
+        return value if isinstance(value, View) else NUMBER.check(value)
+
+    def decode(self, raw: Any) -> Any:
+        return _decode_view(raw) if isinstance(raw, list | tuple) else self.check(raw)
+
+    encode = staticmethod(NUMBER.encode)
+    text = staticmethod(NUMBER.text)
+    parse = staticmethod(NUMBER.parse)
+
+
 @attrs.frozen
 class Choice:
     """One name out of a table; `look_up` turns any accepted spelling into the table's row, `names` lists the rows."""

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from .accumulator import RESET
 from .errors import ProgramError
 from .fields import ACT, READ, WRITE, Choice, Maybe, Scalar, of, one_of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import act_fn, alu_op
 from .vector import _Elementwise, per_partition, streamed
 from .view import View
-
-RESET = "a reset or reset_reduce of as many partitions before"
 
 
 def _sum(value: Any) -> str:
@@ -67,6 +66,10 @@ class Activate(_Elementwise):
     def check(self) -> None:
         check_operands(self)
 
+    def accumulator(self) -> tuple[str, int]:
+        did = {"reset": "sets", "reset_reduce": "sets", "reduce": "adds"}
+        return did.get(self.reduce_cmd, ""), self.data.partitions
+
     def work(self) -> Work:
         kind = "identity" if self.op in ("copy", "identity") else "function"
         vectors = sum(isinstance(v, View) for v in (self.bias, self.scale))
@@ -102,6 +105,9 @@ class ReadAccumulator(_Elementwise):
     def check(self) -> None:
         self.on_chip()
         self.require(self.dst.elements == 1, f"dst is {list(self.dst.shape)}", "[P, 1]")
+
+    def accumulator(self) -> tuple[str, int]:
+        return "reads", self.dst.partitions
 
     def work(self) -> Work:
         return streamed("read_accumulator", self.dst)

@@ -84,6 +84,31 @@ VECTOR_KINDS = (
     "copy_predicated",
     "range_select",
     "nc_stream_shuffle",
+    "select_reduce",
+    "tensor_scalar_cumulative",
+    "exponential",
+    "quantize_mx",
+    "rng",
+    "rand2",
+    "dropout",
+    "rng_seed",
+    "rand_state",
+)
+GPSIMD_KINDS = (
+    "iota",
+    "affine_select",
+    "copy",
+    "tensor_scalar",
+    "tensor_tensor",
+    "memset",
+    "gather",
+    "partition_reduce",
+    "sequence_bounds",
+    "local_gather",
+    "nonzero_with_count",
+    "topk",
+    "rng",
+    "rand_state",
 )
 
 
@@ -120,7 +145,17 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "tensor.next_load_ns", "number", "from the start of streaming to the next weight load"
     yield "tensor.load_to_matmul_ns", "number", "from a weight load's start to its MATMUL's earliest start"
     yield "tensor.loaded_to_stream_ns", "number", "from weights loaded to streaming"
-    for kind in ("bf16", "fp32", "bf16_transpose", "fp32_transpose"):
+    yield "tensor.double_row", "flag", "fp8 products over twice the rows in the time of one (perf_mode=double_row)"
+    yield "tensor.float8_e4m3fn", "flag", "products take float8_e4m3fn"
+    yield "tensor.bf16_results", "flag", "products are written to PSUM, and added there, as bfloat16 too"
+    yield "tensor.result_banks", "natural", "PSUM banks that one product may fill"
+    yield "tensor.smallest_tile", "natural", "least rows or columns of a tile of the array"
+    yield (
+        "tensor.tile_ratio",
+        "positive",
+        "time of a product on a tile of the array, over that on the whole; below 1 stands for tiles that run at the same time",
+    )
+    for kind in ("bf16", "fp32", "bf16_transpose", "fp32_transpose", "mx"):
         yield f"tensor.{kind}.cycles_per_row", "number", "cycles to stream one moving row in one pass"
         for rate in ("full", "gated"):
             yield f"tensor.{kind}.load_idle_{rate}_ns", "number", "loading 128 columns, array idle"
@@ -136,6 +171,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "tensor.gate.ratio", "share", "rate in a gated window over the full rate"
     yield "tensor.gate.initial", "word:gated|full", "state before the first edge"
 
+    yield "scalar.activate2", "flag", "activations take two operators before the function and reduce with more than add"
     yield "scalar.cycles_per_element", "number", "cycles to stream one element"
     for kind in ("function", "identity", "copy"):
         for memory in ("psum", "sbuf"):
@@ -163,9 +199,13 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 
     yield "vector.copy.widening_ratio", "number", "time per element of a copy in SBUF to a wider type, over the base"
 
-    for kind in ("iota", "affine_select", "copy", "tensor_scalar", "tensor_tensor", "memset", "gather"):
+    yield "vector.magnitude_operators", "flag", "the ALU operators abs_max and abs_min exist"
+
+    for kind in GPSIMD_KINDS:
         yield f"gpsimd.{kind}.cycles_per_element", "number", "cycles per element"
         yield f"gpsimd.{kind}.fixed_ns", "number", "latency over streaming; the next instruction starts after it"
+    for kind in ("local_gather", "topk"):
+        yield f"gpsimd.{kind}.cycles_per_index", "number", "cycles for each place looked up, or written beside the stream"
 
     yield "dma.engines", "natural", "DMA engines a core uses"
     yield "dma.partitions_per_engine", "count", "SBUF partitions one engine serves; 0 spreads rows evenly"

@@ -8,9 +8,10 @@ from .access import History
 from .chip import Reader
 from .explain import place
 from .isa import Engine, Memory, Step, View
+from .isa.accumulator import RESET
 from .isa.dma import DmaDirect2d
 from .isa.errors import ProgramError, Unsupported
-from .isa.scalar import RESET, Activate, ReadAccumulator
+from .isa.instruction import has
 from .isa.selection import NcStreamShuffle
 from .isa.tensor import LoadWeights, Matmul
 from .isa.view import MAX_FREE_DIMS
@@ -27,7 +28,7 @@ def validate(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Ma
             key = (i.generation, step.engine, *[v for _, v, _ in i.views if v.memory is not Memory.HBM])
         if key in known:
             continue
-        for check in (_engine, _places, _bank, _sizes):
+        for check in (_engine, _supported, _places, _bank, _sizes):
             try:
                 check(step, tensors, addresses, chip)
             except (ProgramError, Unsupported) as e:
@@ -49,6 +50,15 @@ def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
         and not (chip.has("dma.hardware.available") and chip("dma.hardware.available"))
     ):
         raise Unsupported("", "hardware descriptor generation", f"a chip that has it; {chip.chip.name} does not")
+
+
+def _supported(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """The chip file has a rate for the instruction, and does not say that the chip lacks it."""
+    i, numbers = step.instruction, chip.chip.numbers
+    kind = f"{step.engine.name.lower()}.{i.work().kind}"
+    for key in (f"{kind}.cycles_per_element", f"{kind}.cycles_per_row"):
+        if key in numbers and numbers[key].status == "unsupported":
+            raise Unsupported("", f"{i.mnemonic} on {step.engine.label} of {chip.chip.name}", has(i, step.engine), numbers[key].source)
 
 
 def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
@@ -123,17 +133,17 @@ def _weights(steps: Sequence[Step]) -> None:
 
 
 def _accumulator(steps: Sequence[Step]) -> None:
-    """Sums are reset before they are added to or read."""
-    held: int | None = None
+    """An engine's accumulator is reset before it is added to or read."""
+    held: dict[Engine, int] = {}
+    words = {"adds": "reduce over", "reads": "sums of"}
     for index, step in enumerate(steps):
-        i = step.instruction
-        if isinstance(i, Activate):
-            if i.reduce_cmd in ("reset", "reset_reduce"):
-                held = i.data.partitions
-            elif i.reduce_cmd == "reduce" and held != i.data.partitions:
-                raise ProgramError(place(steps, index), f"reduce over {i.data.partitions} partitions", RESET)
-        elif isinstance(i, ReadAccumulator) and held != i.dst.partitions:
-            raise ProgramError(place(steps, index), f"sums of {i.dst.partitions} partitions", RESET)
+        what, partitions = step.instruction.accumulator()
+        if what in words and held.get(step.engine) != partitions:
+            raise ProgramError(place(steps, index), f"{words[what]} {partitions} partitions", RESET)
+        if what == "sets":
+            held[step.engine] = partitions
+        elif what == "loses":
+            held.pop(step.engine, None)
 
 
 def _outputs(steps: Sequence[Step], tensors: Mapping[str, Tensor]) -> None:

@@ -29,6 +29,7 @@ UNITS = (
     ("_ns_per_kib", "ns/KiB"),
     ("cycles_per_element", "cycles"),
     ("cycles_per_row", "cycles"),
+    ("cycles_per_index", "cycles"),
     ("_cycles", "cycles"),
     ("_bytes", "B"),
     ("_mhz", "MHz"),
@@ -140,7 +141,8 @@ def instructions() -> str:
 
 
 def _instruction(cls: type[Instruction]) -> list[str]:
-    lines = [f"### `{cls.mnemonic}`", "", f"On {_engines(cls)}. Source: {cls.source}.", ""]
+    since = "".join(f" NeuronCore-v{v} and newer on {e.label}." for e, v in cls.since.items())
+    lines = [f"### `{cls.mnemonic}`", "", f"On {_engines(cls)}.{since} Source: {cls.source}.", ""]
     lines += [*_paragraphs(cls.__doc__ or ""), ""]
     defaults = {a.name: a.default for a in attrs.fields(cls)}
     rows = [(f"`{name}`", kind_text(kind), _default(kind, defaults[name])) for name, kind in fields_of(cls).items()]

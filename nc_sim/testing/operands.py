@@ -2,8 +2,8 @@
 
 `instructions` draws operands that pass `check()`: it finds one legal combination by search, then keeps each random change
 that stays legal. `unchecked_instructions` draws every field from its kind, whether or not the operands fit together. A new
-kind of field needs a line in `values` and in `_candidates`; an instruction whose shapes the search cannot guess needs one
-in `SHAPES`. Both say so themselves.
+kind of field needs a line in `values` and in `_candidates`; an instruction whose operands the search cannot guess needs one in
+`EXAMPLES`. Both say so themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ..isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
 from ..isa.errors import ProgramError, Unspecified
-from ..isa.fields import KEEP, QUADRANT, Axes, Choice, ElementType, Flag, Integer, Mask, Maybe, Operand, Pattern, Real, Scalar
+from ..isa.fields import KEEP, QUADRANT, Axes, Choice, ElementType, Flag, Integer, Mask, Maybe, Operand, Pattern, Real, Scalar, Value
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 NUMBERS = INT32 | st.floats(allow_nan=False)
@@ -36,6 +36,23 @@ NARROW: tuple[Callable[[int, int], tuple[int, int]], ...] = (
     lambda p, f: (p, 2),
 )  # results and tables of fixed length, in SBUF
 PLACES = (Memory.SBUF, Memory.PSUM, Memory.HBM)
+
+
+def _example(**fields: Any) -> Callable[[int, int], dict[str, Any]]:
+    """Fields of a legal instruction for p partitions and f elements; shapes are functions of both, with a type behind."""
+
+    def made(p: int, f: int) -> dict[str, Any]:
+        return {n: view_of(v[0](p, f), dtype=v[1]) if isinstance(v, tuple) and callable(v[0]) else v for n, v in fields.items()}
+
+    return made
+
+
+EXAMPLES: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    "select_reduce": _example(
+        dst=(lambda p, f: (p, f), "float32"), predicate=(lambda p, f: (p, f), "uint8"), on_true=(lambda p, f: (p, f), "float32"),
+        on_false=0.0,
+    ),
+}  # fmt: skip
 
 
 # --- fields one by one -------------------------------------------------------------------------------------------
@@ -72,6 +89,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return views()
     if isinstance(kind, Scalar):
         return NUMBERS | views(elements=1)
+    if isinstance(kind, Value):
+        return NUMBERS | views()
     if isinstance(kind, Choice):
         return st.sampled_from(kind.names)
     if isinstance(kind, ElementType):
@@ -132,6 +151,8 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
         return [*usual, *narrow, view_of((p, f), dtype="uint32"), view_of((p, 8), dtype="uint32")]
     if isinstance(kind, Scalar):
         return [1.0]
+    if isinstance(kind, Value):
+        return [1.0, *(view_of(shape(p, f), memory) for memory in PLACES for shape in SHAPES)]
     if isinstance(kind, Choice):
         return sorted(kind.names, key=lambda name: name != "add")
     if isinstance(kind, ElementType):
@@ -156,6 +177,8 @@ def _required(cls: type[Instruction]) -> list[str]:
 
 
 def _made(cls: type[Instruction], chosen: tuple[int, ...], p: int, f: int) -> Instruction:
+    if cls.mnemonic in EXAMPLES:
+        return cls(**EXAMPLES[cls.mnemonic](p, f))
     kinds = fields_of(cls)
     return cls(**{name: _candidates(kinds[name], p, f)[k] for name, k in zip(_required(cls), chosen, strict=True)})
 
@@ -180,8 +203,10 @@ def _changed(made: Instruction, changes: dict[str, Any]) -> Instruction:
 
 @functools.cache
 def template(mnemonic: str) -> tuple[int, ...]:
-    """Which candidate of each required field makes a legal instruction: the first combination found."""
+    """Which candidate of each required field makes a legal instruction: the first combination found; none for an example."""
     cls = REGISTRY[mnemonic]
+    if mnemonic in EXAMPLES:
+        return ()
     kinds = fields_of(cls)
     indices = (range(len(_candidates(kinds[name], *PLAIN))) for name in _required(cls))
     for chosen in itertools.islice(itertools.product(*indices), SEARCHED):
@@ -216,8 +241,9 @@ def _legal(draw: st.DrawFn, cls: type[Instruction]) -> Instruction:
         inner = kind.kind if isinstance(kind, Maybe) else kind
         if isinstance(value, View) or isinstance(inner, Operand):
             proposals.append({name: draw(_redressed(value if isinstance(value, View) else view_of((size[0], 1))))})
-        elif isinstance(inner, Scalar):
-            proposals.append({name: draw(NUMBERS | _redressed(view_of((size[0], 1))))})
+        elif isinstance(inner, Scalar | Value):
+            shape = (size[0], 1) if isinstance(inner, Scalar) else size
+            proposals.append({name: draw(NUMBERS | _redressed(view_of(shape)))})
         else:
             proposals.append({name: draw(values(kind))})
     for changes in proposals:
