@@ -52,6 +52,10 @@ EXAMPLES: dict[str, Callable[[int, int], dict[str, Any]]] = {
         dst=(lambda p, f: (p, f), "float32"), predicate=(lambda p, f: (p, f), "uint8"), on_true=(lambda p, f: (p, f), "float32"),
         on_false=0.0,
     ),
+    "set_rng_seed": _example(src_seeds=(lambda p, f: (1, 1), "uint32")),
+    "rand_set_state": _example(src_seeds=(lambda p, f: (p, 6), "uint32")),
+    "rand_get_state": _example(dst=(lambda p, f: (p, 6), "uint32")),
+    "rand2": _example(dst=(lambda p, f: (p, f), "float32"), min=0.0, max=1.0),
 }  # fmt: skip
 
 

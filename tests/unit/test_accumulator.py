@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from newer import newer
 
 from nc_sim import Program, ProgramError, Unspecified, Unsupported, simulate
 from tiles import Tiles, computed, tile
@@ -288,6 +289,71 @@ def test_select_reduce_has_one_source_in_psum_and_no_result_of_an_idle_accumulat
         p.range_select(
             dst=x, on_true_tile=x, comp_op0="less", comp_op1="less", bound0=one, bound1=one, reduce_cmd="load_reduce"
         )  # fmt: skip
+
+
+# --- exponential -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [0.5, "vector"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("partitions", "n"), SIZES)
+def test_exponential_subtracts_and_adds_up(partitions: int, n: int, dtype: str, most: Any) -> None:
+    x = np.random.default_rng(n).uniform(-5, 2, (partitions, n)).astype(np.float32)
+
+    def build(p: Program, t: Tiles) -> None:
+        p.exponential(
+            dst=t["r"], src=t["x"], max_value=t["v"] if most == "vector" else most, reduce_cmd="load_reduce", reduce_init=10.0,
+            reduce_res=t["m"],
+        )  # fmt: skip
+        p.exponential(dst=t["r"], src=t["x"], max_value=0.0, reduce_cmd="reduce", reduce_res=t["n"])
+        p.exponential(dst=t["r"], src=t["x"], max_value=t["v"] if most == "vector" else most)
+
+    v = x.max(axis=1, keepdims=True)
+    outputs = {"r": (x.shape, dtype), "m": ((partitions, 1), "float32"), "n": ((partitions, 1), "float32")}
+    got = computed(build, {"x": (x, "float32"), "v": (v, "float32")}, outputs, chip=newer())
+    for k in range(0, partitions, 31):
+        less = float(v[k, 0]) if most == "vector" else most
+        wanted = [math.exp(e - less) for e in x[k].tolist()]
+        assert got["r"][k].astype(float).tolist() == pytest.approx(wanted, rel=2**-8 if dtype == "bfloat16" else 2**-20)
+        assert got["m"][k, 0] == pytest.approx(10 + math.fsum(wanted), rel=1e-5)
+        assert got["n"][k, 0] == pytest.approx(10 + math.fsum(wanted) + math.fsum(map(math.exp, x[k].tolist())), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"src": (4, 7)}, r"src has 7 elements per partition, dst has 8.*\(nki\.isa\.exponential\)"),
+        ({"src": (3, 8)}, "src has 3 partitions, dst has 4"),
+        ({"dst": (4, 8, "uint32")}, "dst is uint32; one of float8_e4m3"),
+        ({"src": (4, 8, "tfloat32")}, "src is tfloat32; one of float8_e4m3"),
+        ({"max_value": (4, 1, "bfloat16")}, "max_value is bfloat16; float32"),
+        ({"max_value": (3, 1)}, "max_value has 3 partitions, the data has 4"),
+        ({"reduce_res": (4, 1, "int32"), "reduce_cmd": "reduce"}, "reduce_res is int32; one of float8_e4m3"),
+        ({"reduce_res": (4, 2), "reduce_cmd": "reduce"}, r"reduce_res is \[4, 2\]; \[4, 1\]"),
+        ({"reduce_init": 1.0, "reduce_cmd": "reduce"}, "reduce_init with reduce_cmd=reduce; reduce_cmd=load_reduce"),
+        ({"reduce_cmd": "reset"}, "reduce_cmd=reset; one of idle, reset_reduce, reduce, load_reduce"),
+        ({"engine": "scalar"}, "engine scalar; one of vector"),
+    ],
+)
+def test_exponential_refuses(changes: dict[str, Any], message: str) -> None:
+    p = Program()
+    usual = {"dst": (4, 8), "src": (4, 8)}
+    given = {n: p.sbuf(v[:2], v[2] if len(v) > 2 else "float32") if isinstance(v, tuple) else v for n, v in {**usual, **changes}.items()}
+    with pytest.raises(ProgramError, match=message):
+        p.exponential(**given)
+
+
+def test_exponential_is_for_newer_chips_and_four_times_as_fast_in_16_bits() -> None:
+    # trainium3_arch.rst: four times ScalarE's throughput; half of that in 32 bits is assumed
+    took = []
+    for dtype in ("float32", "bfloat16"):
+        p = Program()
+        x = tile(p, (128, 512), dtype)
+        p.exponential(dst=x, src=x)
+        with pytest.raises(Unsupported, match="exponential on Vector of trn2; NeuronCore-v4 or newer"):
+            simulate(p, values=False)
+        took += [i.duration_ns for i in simulate(p, newer(), values=False).instructions if i.opcode == "EXPONENTIAL"]
+    assert took == pytest.approx([125 + 256 / 0.96, 125 + 128 / 0.96], abs=0.25)
 
 
 # --- costs -----------------------------------------------------------------------------------------------------------
