@@ -52,6 +52,16 @@ EXAMPLES: dict[str, Callable[[int, int], dict[str, Any]]] = {
         dst=(lambda p, f: (p, f), "float32"), predicate=(lambda p, f: (p, f), "uint8"), on_true=(lambda p, f: (p, f), "float32"),
         on_false=0.0,
     ),
+    "tensor_partition_reduce": _example(dst=(lambda p, f: (1, f), "float32"), op="add", data=(lambda p, f: (p, f), "float32")),
+    "sequence_bounds": _example(dst=(lambda p, f: (1, 2 * f), "int32"), segment_ids=(lambda p, f: (1, f), "int32")),
+    "local_gather": _example(
+        dst=(lambda p, f: (16, 16 * f), "float32"), src_buffer=(lambda p, f: (16, f), "float32"), index=(lambda p, f: (16, f), "uint16"),
+    ),
+    "nonzero_with_count": _example(dst=(lambda p, f: (p, f + 1), "int32"), src=(lambda p, f: (p, f), "int32")),
+    "topk": _example(
+        val_dst=(lambda p, f: (16, min(f, 16)), "bfloat16"), idx_dst=(lambda p, f: (16, min(f, 16)), "uint32"),
+        src=(lambda p, f: (16, f), "bfloat16"), n=16,
+    ),
     "set_rng_seed": _example(src_seeds=(lambda p, f: (1, 1), "uint32")),
     "rand_set_state": _example(src_seeds=(lambda p, f: (p, 6), "uint32")),
     "rand_get_state": _example(dst=(lambda p, f: (p, 6), "uint32")),
