@@ -359,6 +359,18 @@ def one_of(table: Mapping[str, Any] | tuple[str, ...]) -> Choice:
     return Choice(names, look_up)
 
 
+def alu_of(*names: str) -> Choice:
+    """A Choice between some ALU operators, in any spelling."""
+
+    def look_up(value: Any) -> str:
+        name = alu_op(value).name
+        if name not in names:
+            raise ProgramError("", f"{value!r}", f"one of {', '.join(names)}")
+        return name
+
+    return Choice(names, look_up)
+
+
 ALU = Choice(tuple(ALU_OPS), lambda v: alu_op(v).name)
 ACT = Choice(tuple(ACT_FNS), lambda v: act_fn(v).name)
 READ, WRITE = Operand(), Operand(writes=True)

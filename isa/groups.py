@@ -234,9 +234,7 @@ class Topk(_Grouped):
         k, there, columns = self.val_dst.elements, self.src.elements, -(-self.n // GROUP)
         self.require(k < 1 << 15, f"K={k}, the elements of val_dst per partition", f"at most {(1 << 15) - 1}")
         self.require(k <= self.n, f"K={k}, the elements of val_dst per partition", f"at most n={self.n}")
-        self.require(
-            self.src.elements >= columns, f"src has {self.src.elements} elements per partition", f"at least {columns} for n={self.n}"
-        )
+        self.require(self.src.elements >= columns, f"src has {there} elements per partition", f"at least {columns} for n={self.n}")
 
     def work(self) -> Work:
         return Work(kind="topk", elements=self.n, indices=self.val_dst.elements, flops=self.src.size)

@@ -62,6 +62,14 @@ EXAMPLES: dict[str, Callable[[int, int], dict[str, Any]]] = {
         val_dst=(lambda p, f: (16, min(f, 16)), "bfloat16"), idx_dst=(lambda p, f: (16, min(f, 16)), "uint32"),
         src=(lambda p, f: (16, f), "bfloat16"), n=16,
     ),
+    "activate2": _example(
+        dst=(lambda p, f: (p, f), "float32"), op="exp", data=(lambda p, f: (p, f), "float32"), imm0=1.0, imm1=0.0,
+        op0="multiply", op1="add",
+    ),
+    "activate_tensor_scalar": _example(
+        dst=(lambda p, f: (p, f), "float32"), op="exp", data=(lambda p, f: (p, f), "float32"), imm0=1.0, imm1=0.0,
+        op0="multiply", op1="add",
+    ),
     "set_rng_seed": _example(src_seeds=(lambda p, f: (1, 1), "uint32")),
     "rand_set_state": _example(src_seeds=(lambda p, f: (p, 6), "uint32")),
     "rand_get_state": _example(dst=(lambda p, f: (p, 6), "uint32")),

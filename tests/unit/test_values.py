@@ -208,7 +208,7 @@ def test_activation_reduce_refuses_what_activation_refuses() -> None:
     for changes, message in (
         ({"reduce_res": t}, r"reduce_res is \[4, 6\]; \[4, 1\] \(nki\.isa\.activation_reduce\)"),
         ({"reduce_res": p.sbuf((3, 1), "float32")}, r"reduce_res is \[3, 1\]; \[4, 1\]"),
-        ({"reduce_op": "max"}, "reduce_op: 'max'; one of add"),
+        ({"reduce_op": "max"}, "reduce_op: 'max'; one of add; activate2 of NeuronCore-v4 has more"),
         ({"data": t[:, :5]}, "data has 5 elements per partition, dst has 6"),
         ({"data": x}, "data is in HBM"),
         ({"bias": p.sbuf((3, 1), "float32")}, "bias has 3 partitions, data has 4"),
