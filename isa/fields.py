@@ -307,6 +307,28 @@ class Mask(_Numbers):
 
 
 @attrs.frozen
+class Pair(_Numbers):
+    """Two whole numbers, (rows, columns), or () for none."""
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        try:
+            numbers = tuple(int(n.__index__()) for n in value or ())
+        except (TypeError, AttributeError):
+            raise ProgramError("", f"{value!r}", "(rows, columns), whole numbers") from None
+        if len(numbers) not in (0, 2) or any(not 0 <= n < WORD32 for n in numbers):
+            raise ProgramError("", f"{numbers}", "(rows, columns), or () for none")
+        return numbers
+
+    decode = check
+
+    def text(self, value: tuple[int, ...]) -> str:
+        return ",".join(map(str, value)) or "none"
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        return () if text == "none" else super().parse(text)
+
+
+@attrs.frozen
 class Maybe:
     """Another kind, or nothing."""
 

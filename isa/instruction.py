@@ -59,6 +59,7 @@ class Work:
     macs: int = 0
     flops: int = 0
     transpose: bool = False
+    tiled: bool = False  # on a tile of the array (TensorEngine)
 
 
 class Target(Protocol):

@@ -16,7 +16,7 @@ from .isa.dma import DmaDirect2d
 from .isa.dtypes import DType, storage
 from .isa.errors import NcSimError
 from .isa.scalar import TableLoad
-from .isa.tensor import NcMatmul
+from .isa.tensor import NcMatmul, NcMatmulMx
 from .program import Program, Tensor
 
 IDENTITY = 128  # rows and columns of the array
@@ -81,7 +81,7 @@ class _Sums:
 
     def decide(self, call: Instruction, index: int) -> Instruction:
         """The call with its flag set."""
-        if not isinstance(call, NcMatmul) or call.is_transpose:
+        if not isinstance(call, NcMatmul | NcMatmulMx) or (isinstance(call, NcMatmul) and call.is_transpose):
             for _, view, _ in call.views:
                 if view.tensor in self.products:
                     self.touched.setdefault(view.tensor, []).append((view, index))

@@ -12,10 +12,13 @@ from .isa.accumulator import RESET
 from .isa.dma import DmaDirect2d
 from .isa.errors import ProgramError, Unsupported
 from .isa.instruction import has
+from .isa.mx import STARTS as SCALE_STARTS
 from .isa.selection import NcStreamShuffle
 from .isa.tensor import LoadWeights, Matmul
 from .isa.view import MAX_FREE_DIMS
 from .program import Tensor
+
+MX_SCALES = ("dst_scale", "scales")  # operands that start where isa/mx.py says
 
 
 def validate(steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
@@ -76,7 +79,7 @@ def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
                 raise ProgramError("", f"{name} has {dims} free dimensions", f"at most {MAX_FREE_DIMS}", "NeuronCore architecture guide")
             active = max(v.partitions, together)  # a shuffle's operands start as the larger of them may
             grain = quadrant if active <= quadrant else 2 * quadrant if active <= 2 * quadrant else partitions
-            if v.partition % grain:
+            if v.partition % grain and not (name in MX_SCALES and v.partition % quadrant in SCALE_STARTS):
                 raise ProgramError(
                     "",
                     f"{name} starts at partition {v.partition} with {active}",
@@ -97,18 +100,19 @@ def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int
     """A product's destination stays inside one PSUM bank."""
     if not isinstance(step.instruction, Matmul):
         return
-    v, bank = step.instruction.dst, chip("memory.psum_bank_bytes")
+    v, banks, bank = step.instruction.dst, chip("tensor.result_banks"), chip("memory.psum_bank_bytes")
     low, high = (addresses.get(v.tensor, 0) + e for e in v.extent)
-    if low // bank != (high - 1) // bank:
-        raise ProgramError(
-            "", f"dst spans bytes {low} to {high} of PSUM", f"one bank of {bank} bytes per partition", "NeuronCore architecture guide"
-        )
+    if (high - 1) // bank - low // bank >= banks:
+        room = f"one bank of {bank} bytes per partition" if banks == 1 else f"at most {banks} banks of {bank} bytes per partition"
+        raise ProgramError("", f"dst spans bytes {low} to {high} of PSUM", room, "NeuronCore architecture guide")
 
 
 def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
     if isinstance(step.instruction, DmaDirect2d):
         return
-    for name, v, _ in step.instruction.views:
+    for name, v, written in step.instruction.views:
+        if written and isinstance(step.instruction, Matmul):
+            continue  # its banks are counted
         limit = chip("memory.psum_max_elements" if v.memory is Memory.PSUM else "memory.sbuf_max_elements")
         if v.elements > limit:
             raise ProgramError(
@@ -121,15 +125,14 @@ def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, in
 
 def _weights(steps: Sequence[Step]) -> None:
     """A product fits the weights in the array."""
-    loaded: View | None = None
+    loaded: tuple[int, int] | None = None
     for index, step in enumerate(steps):
         i = step.instruction
         if isinstance(i, LoadWeights):
-            loaded = i.src
-        elif isinstance(i, Matmul) and loaded is not None and loaded.shape != (i.src.partitions, i.columns):
-            found = f"weights [{loaded.partitions}, {loaded.elements}] in the array"
-            if loaded.partitions != i.src.partitions or loaded.elements != i.columns:
-                raise ProgramError(place(steps, index), found, f"[{i.src.partitions}, {i.columns}]: src's partitions, columns")
+            loaded = i.src.partitions, i.columns
+        elif isinstance(i, Matmul) and loaded is not None and loaded != (i.src.partitions, i.columns):
+            found = f"weights [{loaded[0]}, {loaded[1]}] in the array"
+            raise ProgramError(place(steps, index), found, f"[{i.src.partitions}, {i.columns}]: src's partitions, columns")
 
 
 def _accumulator(steps: Sequence[Step]) -> None:

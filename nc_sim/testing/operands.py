@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ..isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
 from ..isa.errors import ProgramError, Unspecified
-from ..isa.fields import KEEP, QUADRANT, Axes, Choice, ElementType, Flag, Integer, Mask, Maybe, Operand, Pattern, Real, Scalar, Value
+from ..isa.fields import KEEP, QUADRANT, Axes, Choice, ElementType, Flag, Integer, Mask, Maybe, Operand, Pair, Pattern, Real, Scalar, Value
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 NUMBERS = INT32 | st.floats(allow_nan=False)
@@ -62,6 +62,15 @@ EXAMPLES: dict[str, Callable[[int, int], dict[str, Any]]] = {
         val_dst=(lambda p, f: (16, min(f, 16)), "bfloat16"), idx_dst=(lambda p, f: (16, min(f, 16)), "uint32"),
         src=(lambda p, f: (16, f), "bfloat16"), n=16,
     ),
+    "quantize_mx": _example(
+        dst=(lambda p, f: (32, f), "float8_e4m3fn_x4"), src=(lambda p, f: (32, 4 * f), "bfloat16"),
+        dst_scale=(lambda p, f: (4, f), "uint8"),
+    ),
+    "nc_matmul_mx": lambda p, f: {
+        "dst": view_of((2 * p, f), Memory.PSUM), "stationary": view_of((32, 2 * p), dtype="float8_e4m3fn_x4"),
+        "moving": view_of((32, f), dtype="float4_e2m1fn_x4"), "stationary_scale": view_of((4, 2 * p), dtype="uint8"),
+        "moving_scale": view_of((4, f), dtype="uint8"),
+    },
     "activate2": _example(
         dst=(lambda p, f: (p, f), "float32"), op="exp", data=(lambda p, f: (p, f), "float32"), imm0=1.0, imm1=0.0,
         op0="multiply", op1="add",
@@ -130,6 +139,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, Mask):
         places = st.integers(0, QUADRANT - 1) | st.just(KEEP)
         return st.lists(places, min_size=QUADRANT, max_size=QUADRANT).map(tuple)
+    if isinstance(kind, Pair):
+        sizes = st.sampled_from((0, 32, 64, 128)) | st.integers(0, 2**31 - 1)
+        return st.just(()) | st.tuples(sizes, sizes)
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what it takes")
 
 
@@ -191,6 +203,8 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
         return [(1,)]
     if isinstance(kind, Mask):
         return [(0,) * QUADRANT]
+    if isinstance(kind, Pair):
+        return [()]
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what to try")
 
 

@@ -359,8 +359,6 @@ def test_keywords_of_nki_that_are_not_modelled_are_taken_with_their_default_only
     p.dma_copy(dst=t, src=x, oob_mode="error", priority=None, name="load")
     with pytest.raises(Unimplemented, match=r"gpsimd\[1\] dma_copy: oob_mode='skip'; only 'error' is modelled so far"):
         p.dma_copy(dst=t, src=x, oob_mode="skip")
-    with pytest.raises(Unimplemented, match=r"tile_size=\(32, 32\); only \(\) is modelled so far"):
-        p.nc_matmul(dst=p.psum((4, 4)), stationary=t, moving=t, tile_position=(), tile_size=(32, 32))
 
 
 def test_keepdims_asks_for_a_destination_that_keeps_the_axes() -> None:
