@@ -1,6 +1,6 @@
 """What an instruction is: operands, meaning and work. Nothing here knows a chip or a time."""
 
-from . import accumulator, control, dma, gpsimd, groups, mx, randomness, scalar, search, selection, statistics, tensor, vector  # noqa: F401  (registers the instructions)
+from . import accumulator, control, cores, dma, gpsimd, groups, mx, randomness, scalar, search, selection, statistics, tensor, vector  # noqa: F401  (registers the instructions)
 from .dtypes import DTYPES, DType, dtype
 from .instruction import (
     COMPUTE,

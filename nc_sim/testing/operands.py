@@ -62,6 +62,7 @@ EXAMPLES: dict[str, Callable[[int, int], dict[str, Any]]] = {
         val_dst=(lambda p, f: (16, min(f, 16)), "bfloat16"), idx_dst=(lambda p, f: (16, min(f, 16)), "uint32"),
         src=(lambda p, f: (16, f), "bfloat16"), n=16,
     ),
+    "core_barrier": lambda p, f: {"data": view_of((p, f), Memory.HBM), "cores": (0, 1)},
     "quantize_mx": _example(
         dst=(lambda p, f: (32, f), "float8_e4m3fn_x4"), src=(lambda p, f: (32, 4 * f), "bfloat16"),
         dst_scale=(lambda p, f: (4, f), "uint8"),
