@@ -36,11 +36,6 @@ def check_scales(i: Instruction, name: str, scales: View, data: str, rows: View,
     least = QUADRANT * (quadrants - 1) + QUADRANT // ROWS
     held = f"{name} has {scales.partitions} partitions"
     i.require(least <= scales.partitions <= rows.partitions, held, f"{least} to {rows.partitions} for {data}'s {rows.partitions}")
-    place, start = scales.partition % QUADRANT, f"{name} starts at partition {scales.partition}"
-    i.require(place in STARTS, start, f"one of {', '.join(map(str, STARTS))} of a quadrant")
-    i.require(
-        scales.partition // QUADRANT == rows.partition // QUADRANT, start, f"the quadrant in which {data} starts, at {rows.partition}"
-    )
 
 
 def scale_rows(partitions: int) -> np.ndarray:

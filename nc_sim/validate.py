@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from .access import History
 from .chip import Reader
 from .explain import place
-from .isa import Engine, Memory, Step, View
+from .isa import Engine, Memory, Step, View, fields_of
 from .isa.accumulator import RESET
 from .isa.dma import DmaDirect2d
 from .isa.errors import ProgramError, Unsupported
+from .isa.fields import ALU
 from .isa.instruction import has
-from .isa.mx import STARTS as SCALE_STARTS
+from .isa.mx import STARTS, QuantizeMx
+from .isa.ops import ALU_OPS
 from .isa.selection import NcStreamShuffle
-from .isa.tensor import LoadWeights, Matmul
+from .isa.tensor import LoadWeights, LoadWeightsMode, Matmul, MatmulMode
 from .isa.view import MAX_FREE_DIMS
 from .program import Tensor
 
+OLDEST = 2  # NeuronCore version
 MX_SCALES = ("dst_scale", "scales")  # operands that start where isa/mx.py says
 
 
@@ -56,12 +59,17 @@ def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
 
 
 def _supported(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
-    """The chip file has a rate for the instruction, and does not say that the chip lacks it."""
+    """The chip is new enough for the instruction and its operators, as far as the chip file says."""
     i, numbers = step.instruction, chip.chip.numbers
     kind = f"{step.engine.name.lower()}.{i.work().kind}"
     for key in (f"{kind}.cycles_per_element", f"{kind}.cycles_per_row"):
-        if key in numbers and numbers[key].status == "unsupported":
+        if step.engine in i.since and key in numbers and numbers[key].status == "unsupported":
             raise Unsupported("", f"{i.mnemonic} on {step.engine.label} of {chip.chip.name}", has(i, step.engine), numbers[key].source)
+    for name, kind in fields_of(type(i)).items():
+        if ALU not in (kind, getattr(kind, "kind", None)) or (value := getattr(i, name)) is None:
+            continue
+        if (op := ALU_OPS[value]).since > OLDEST and not chip("vector.magnitude_operators"):
+            raise Unsupported("", f"{name}={op.name} on {chip.chip.name}", f"NeuronCore-v{op.since} or newer", f"nki.language.{op.name}")
 
 
 def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
@@ -79,7 +87,9 @@ def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
                 raise ProgramError("", f"{name} has {dims} free dimensions", f"at most {MAX_FREE_DIMS}", "NeuronCore architecture guide")
             active = max(v.partitions, together)  # a shuffle's operands start as the larger of them may
             grain = quadrant if active <= quadrant else 2 * quadrant if active <= 2 * quadrant else partitions
-            if v.partition % grain and not (name in MX_SCALES and v.partition % quadrant in SCALE_STARTS):
+            if name in MX_SCALES and isinstance(i := step.instruction, QuantizeMx | LoadWeightsMode | MatmulMode):
+                _scale_start(name, v, i.src, quadrant)
+            elif v.partition % grain:
                 raise ProgramError(
                     "",
                     f"{name} starts at partition {v.partition} with {active}",
@@ -94,6 +104,15 @@ def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
             raise ProgramError(
                 "", f"{name} reaches bytes {low} to {high} of its partitions", f"0 to {limit} of {v.memory.name}", chip.chip.name
             )
+
+
+def _scale_start(name: str, scales: View, data: View, quadrant: int) -> None:
+    """MX scales start at one of a few partitions of the quadrant in which their data start."""
+    found = f"{name} starts at partition {scales.partition}"
+    if scales.partition % quadrant not in STARTS:
+        raise ProgramError("", found, f"one of {', '.join(map(str, STARTS))} of a quadrant", "nki.isa.quantize_mx")
+    if scales.partition // quadrant != data.partition // quadrant:
+        raise ProgramError("", found, f"the quadrant in which the data start, at {data.partition}", "nki.isa.quantize_mx")
 
 
 def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:

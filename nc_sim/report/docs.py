@@ -126,9 +126,16 @@ def instructions() -> str:
             lines += ["", *_instruction(cls)]
     lines += ["", "## ALU operators", "", "Reductions take those marked so; bitvec operators take integers.", ""]
     lines += table(
-        ("operator", "also", "operands", "kind", "reduces"),
+        ("operator", "also", "operands", "kind", "reduces", "since"),
         [
-            (f"`{o.name}`", code(o.aliases), "1" if o.unary else "2", "bitvec" if o.bitvec else "arithmetic", "yes" if o.reduces else "")
+            (
+                f"`{o.name}`",
+                code(o.aliases),
+                "1" if o.unary else "2",
+                "bitvec" if o.bitvec else "arithmetic",
+                "yes" if o.reduces else "",
+                f"NeuronCore-v{o.since}",
+            )
             for o in ALU_OPS.values()
         ],
     )

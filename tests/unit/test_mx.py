@@ -234,21 +234,31 @@ def made(p: Program, call: str, changes: dict[str, Any]) -> None:
     getattr(p, call)(**tiles)
 
 
-def test_everything_but_the_result_is_in_sbuf_and_scales_start_in_the_quadrant_of_their_data() -> None:
+def test_everything_but_the_result_is_in_sbuf() -> None:
     p = Program()
     psum = p.psum((64, 8), "uint8")
     with pytest.raises(ProgramError, match="dst_scale is in PSUM; SBUF"):
         p.quantize_mx(dst=p.sbuf((64, 8), E4), src=p.sbuf((64, 32), "bfloat16"), dst_scale=psum)
     with pytest.raises(ProgramError, match="src is in PSUM; SBUF"):
         p.quantize_mx(dst=p.sbuf((64, 8), E4), src=p.psum((64, 32), "bfloat16"), dst_scale=p.sbuf((64, 8), "uint8"))
-    scales = p.sbuf((128, 8), "uint8")
-    low, high = p.sbuf((128, 8), E4), p.sbuf((128, 32), "bfloat16")
-    with pytest.raises(ProgramError, match="dst_scale starts at partition 2; one of 0, 4, 8, 12 of a quadrant"):
-        p.quantize_mx(dst=low[:32], src=high[:32], dst_scale=scales[2:6])
-    with pytest.raises(ProgramError, match="dst_scale starts at partition 32; the quadrant in which dst starts, at 0"):
-        p.quantize_mx(dst=low[:32], src=high[:32], dst_scale=scales[32:36])
+    scales, low = p.sbuf((128, 8), "uint8"), p.sbuf((128, 8), E4)
     with pytest.raises(ProgramError, match="dst is in SBUF; the result is written to PSUM"):
         p.nc_matmul_mx(dst=p.sbuf((8, 8), "float32"), stationary=low, moving=low, stationary_scale=scales, moving_scale=scales)
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        (2, "dst_scale starts at partition 2; one of 0, 4, 8, 12 of a quadrant"),
+        (32, "dst_scale starts at partition 32; the quadrant in which"),
+    ],
+)
+def test_scales_start_where_their_quadrant_lets_them(first: int, message: str) -> None:
+    p = Program()
+    scales, data = p.sbuf((128, 8), "uint8"), tile(p, (32, 32), "bfloat16")
+    p.quantize_mx(dst=p.sbuf((32, 8), E4), src=data, dst_scale=scales[first : first + 4])
+    with pytest.raises(ProgramError, match=message):
+        simulate(p, newer())
 
 
 def test_older_chips_have_no_mx() -> None:
