@@ -94,6 +94,12 @@ VECTOR_KINDS = (
     "rng_seed",
     "rand_state",
 )
+# operands in SBUF alone, or of 32 bits alone
+VECTOR_LACKS = {
+    "quantize_mx": ("sixteen_bit_ratio", "psum_fixed_ns"),
+    "rand_state": ("sixteen_bit_ratio",),
+    "rng_seed": ("sixteen_bit_ratio",),
+}
 GPSIMD_KINDS = (
     "iota",
     "affine_select",
@@ -191,11 +197,15 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "vector.pointer_ns", "number", "added to latency and gap for a [P, 1] operand"
     yield "vector.reduce_ns", "number", "added to latency and gap for a reduction beside the elementwise result"
     for kind in VECTOR_KINDS:
-        yield f"vector.{kind}.cycles_per_element", "number", "cycles to stream one element at the base rate"
-        yield f"vector.{kind}.sbuf_ratio", "number", "time per element when all operands are in SBUF, over the base"
-        yield f"vector.{kind}.sixteen_bit_ratio", "number", "the same when they are also contiguous and at most 16 bits wide"
-        yield f"vector.{kind}.sbuf_fixed_ns", "number", "latency over streaming, all operands in SBUF"
-        yield f"vector.{kind}.psum_fixed_ns", "number", "latency over streaming, a PSUM operand"
+        for ending, doc in (
+            ("cycles_per_element", "cycles to stream one element at the base rate"),
+            ("sbuf_ratio", "time per element when all operands are in SBUF, over the base"),
+            ("sixteen_bit_ratio", "the same when they are also contiguous and at most 16 bits wide"),
+            ("sbuf_fixed_ns", "latency over streaming, all operands in SBUF"),
+            ("psum_fixed_ns", "latency over streaming, a PSUM operand"),
+        ):
+            if ending not in VECTOR_LACKS.get(kind, ()):
+                yield f"vector.{kind}.{ending}", "number", doc
 
     yield "vector.copy.widening_ratio", "number", "time per element of a copy in SBUF to a wider type, over the base"
 

@@ -8,6 +8,7 @@ from importlib import resources
 
 from nc_sim import chip
 from nc_sim.chip import Chip
+from nc_sim.schema import VECTOR_LACKS
 
 # Cycles an element by kind: base, both in SBUF, 16 bits. 4 elements a cycle where the vendor says so (trainium3_arch.rst).
 VECTOR = {"exponential": (1, "1/2", "1/4"), "quantize_mx": (1, "1/4", "1/4"), "rand2": (1, "1/4", "1/4"), "rand_state": (1, 1, 1)}
@@ -19,7 +20,7 @@ def newer() -> Chip:
     """The chip, called "newer"."""
     text = (resources.files("nc_sim") / "chips" / "trn2.toml").read_text().replace('name = "trn2"', 'name = "newer"')
     sections = re.split(r"(?m)^(?=\[)", text)
-    filled = {f"vector.{k}": _vector(*rates) for k, rates in VECTOR.items()} | {"tensor.mx": _like(sections, "tensor.bf16")}
+    filled = {f"vector.{k}": _vector(k, *rates) for k, rates in VECTOR.items()} | {"tensor.mx": _like(sections, "tensor.bf16")}
     out = []
     for section in sections:
         name = section[1 : section.find("]")] if section.startswith("[") else ""
@@ -39,9 +40,13 @@ def _value(value: object) -> str:
     return f'{{ value = {value}, status = "assumed", source = "arch: made up for a test" }}'
 
 
-def _vector(base: object, sbuf: object, small: object) -> str:
+def _vector(kind: str, base: object, sbuf: object, small: object) -> str:
     rows = {"cycles_per_element": base, "sbuf_ratio": sbuf, "sixteen_bit_ratio": small, "sbuf_fixed_ns": 125, "psum_fixed_ns": 130}
-    return "".join(f"{k} = {_value(v if not isinstance(v, str) else chr(34) + v + chr(34))}\n" for k, v in rows.items())
+    return "".join(
+        f"{k} = {_value(v if not isinstance(v, str) else chr(34) + v + chr(34))}\n"
+        for k, v in rows.items()
+        if k not in VECTOR_LACKS.get(kind, ())
+    )
 
 
 def _like(sections: list[str], name: str) -> str:
