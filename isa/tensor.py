@@ -16,7 +16,7 @@ from .errors import Unimplemented, Unsupported
 from .fields import QUADRANT, READ, WRITE, Flag, Integer, Maybe, Pair, of, one_of
 from .instruction import Engine, Instruction, Target, Work, has, instruction
 from .mx import PACKED, check_scales, dequantised
-from .vector import streamed
+from .vector import packed_alike, streamed
 from .view import Memory, View
 
 MAX_CONTRACTION = 128  # rows of the array (NeuronCore architecture guides)
@@ -89,6 +89,8 @@ class Matmul(Instruction):
             self.dst.partitions == self.columns, f"dst has {self.dst.partitions} partitions", f"{self.columns}, one per stationary column"
         )
         self.same_shape("src", "dst", free_only=True)
+        if not self.transpose:
+            check_numbers(self, self.dst, self.src)
 
     def work(self) -> Work:
         kind = _rate(self.src.dtype.name) + ("_transpose" if self.transpose else "")
@@ -168,6 +170,7 @@ class MatmulMode(Matmul):
         )
         wanted = self.dst.elements * (2 if self.mode == "double_row" else 1)
         self.require(self.src.elements == wanted, f"src has {self.src.elements} elements per partition", f"{wanted}")
+        check_numbers(self, self.dst, *(() if self.mode == "mx" else (self.src,)))
         check_mode(self, self.dst.elements)
 
     def work(self) -> Work:
@@ -192,6 +195,12 @@ class MatmulMode(Matmul):
 
     def attributes(self) -> str:
         return f"{_plain_attributes(self)}{_mode_attributes(self)}"
+
+
+def check_numbers(i: Instruction, *views: View) -> None:
+    """No packed elements where a product takes or makes single numbers."""
+    for v in views:
+        i.require(v.dtype.kind != "packed", f"an operand is {v.dtype.name}", "a type of single numbers")
 
 
 def _plain_attributes(i: LoadWeightsMode | MatmulMode) -> str:
@@ -484,6 +493,7 @@ class TransposeVector(Instruction):
             f"dst is {list(self.dst.shape)}",
             "src transposed",
         )
+        packed_alike(self, self.dst, self.src)
 
     def work(self) -> Work:
         return streamed("transpose", self.dst, self.src)

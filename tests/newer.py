@@ -42,11 +42,8 @@ def _value(value: object) -> str:
 
 def _vector(kind: str, base: object, sbuf: object, small: object) -> str:
     rows = {"cycles_per_element": base, "sbuf_ratio": sbuf, "sixteen_bit_ratio": small, "sbuf_fixed_ns": 125, "psum_fixed_ns": 130}
-    return "".join(
-        f"{k} = {_value(v if not isinstance(v, str) else chr(34) + v + chr(34))}\n"
-        for k, v in rows.items()
-        if k not in VECTOR_LACKS.get(kind, ())
-    )
+    kept = {k: f'"{v}"' if isinstance(v, str) else v for k, v in rows.items() if k not in VECTOR_LACKS.get(kind, ())}
+    return "".join(f"{k} = {_value(v)}\n" for k, v in kept.items())
 
 
 def _like(sections: list[str], name: str) -> str:
