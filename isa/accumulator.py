@@ -47,7 +47,8 @@ def accumulate(i: Instruction, state: dict[str, Any], command: str, op: str, val
         state.pop("accumulator", None)
         return np.full(partitions, np.nan, np.float32)
     if command == "load_reduce":
-        held = np.broadcast_to(np.asarray(initial, np.float32).reshape(-1), (partitions,))
+        with np.errstate(over="ignore"):
+            held = np.broadcast_to(np.asarray(initial, np.float32).reshape(-1), (partitions,))
     elif command == "reduce":
         i.require(len(state.get("accumulator", ())) == partitions, "the accumulator was not reset for these partitions", RESET)
         held = state["accumulator"]

@@ -191,7 +191,8 @@ def unpack(x: npt.NDArray[Any], of: DType) -> npt.NDArray[np.float32]:
     assert of.lane is not None, of.name
     bits = 8 * of.itemsize // LANES
     lanes = (x[..., None] >> (np.arange(LANES) * bits).astype(x.dtype)) & x.dtype.type((1 << bits) - 1)
-    return lanes.astype(np.uint8).view(of.lane).astype(np.float32)
+    wide: npt.NDArray[np.float32] = lanes.astype(np.uint8).view(of.lane).astype(np.float32)
+    return wide
 
 
 def pack(lanes: npt.NDArray[Any], to: DType) -> npt.NDArray[Any]:

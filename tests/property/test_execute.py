@@ -63,6 +63,7 @@ def computed(i: Instruction, engine: Engine, seed: int) -> dict[str, Any]:
     return dict(i.execute(operands, state))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers beyond float32
 @pytest.mark.parametrize("mnemonic", EXECUTED)
 @RANDOM
 @given(data=st.data())
