@@ -141,6 +141,20 @@ def test_probability_1_drops_all_and_0_none(partitions: int, n: int, dtype: str)
     assert np.array_equal(both[::2], x[::2])
 
 
+def test_probability_0_keeps_an_element_whose_number_is_0() -> None:
+    words = np.array([[0, 0, 0, 0, 0, 2**32 - 362437] * 4], np.uint32)  # the first number of each generator is 0
+
+    def build(p: Program, t: Tiles) -> None:
+        for name, prob in (("none", 0.0), ("some", 2.0**-24)):
+            p.rand_set_state(src_seeds=t["s"], engine="vector")
+            p.dropout(dst=t[name], data=t["x"], prob=prob)
+
+    inputs = {"s": (words, "uint32"), "x": (np.ones((1, 4)), "float32")}
+    got = computed(build, inputs, {"none": ((1, 4), "float32"), "some": ((1, 4), "float32")}, chip=newer())
+    assert got["none"].tolist() == [[1] * 4]
+    assert got["some"].tolist() == [[0] * 4]
+
+
 def test_so_many_are_dropped_and_the_rest_is_not_scaled() -> None:
     x = np.full((128, 512), 2**30 + 1, np.int32)
     r = dropped(x, 0.25, "int32")
