@@ -61,12 +61,13 @@ def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
 def _supported(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
     """The chip is new enough for the instruction and its operators, as far as the chip file says."""
     i, numbers = step.instruction, chip.chip.numbers
-    kind = f"{step.engine.name.lower()}.{i.work().kind}"
-    for key in (f"{kind}.cycles_per_element", f"{kind}.cycles_per_row"):
-        if step.engine in i.since and key in numbers and numbers[key].status == "unsupported":
-            raise Unsupported("", f"{i.mnemonic} on {step.engine.label} of {chip.chip.name}", has(i, step.engine), numbers[key].source)
-    for name, kind in fields_of(type(i)).items():
-        if ALU not in (kind, getattr(kind, "kind", None)) or (value := getattr(i, name)) is None:
+    if step.engine in i.since and i.machine:
+        kind = f"{step.engine.name.lower()}.{i.work().kind}"
+        for key in (f"{kind}.cycles_per_element", f"{kind}.cycles_per_row"):
+            if key in numbers and numbers[key].status == "unsupported":
+                raise Unsupported("", f"{i.mnemonic} on {step.engine.label} of {chip.chip.name}", has(i, step.engine), numbers[key].source)
+    for name, field in fields_of(type(i)).items():
+        if ALU not in (field, getattr(field, "kind", None)) or (value := getattr(i, name)) is None:
             continue
         if (op := ALU_OPS[value]).since > OLDEST and not chip("vector.magnitude_operators"):
             raise Unsupported("", f"{name}={op.name} on {chip.chip.name}", f"NeuronCore-v{op.since} or newer", f"nki.language.{op.name}")
