@@ -1,11 +1,16 @@
 """What an instruction is: operands, meaning and work. Nothing here knows a chip or a time."""
 
 from . import (  # noqa: F401  (registers the instructions)
+    accumulator,
     control,
+    cores,
     dma,
     dma_compute,
     dma_transpose,
     gpsimd,
+    groups,
+    mx,
+    randomness,
     registers,
     scalar,
     search,

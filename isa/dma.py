@@ -102,6 +102,9 @@ def check_sides(i: Instruction, dst: View, src: View) -> None:
             i.require(v.memory is not Memory.PSUM, f"{name} is in PSUM", "DMA reaches HBM and SBUF; copy PSUM with an engine first")
             i.require(v.size > 0, f"{name} has shape {list(v.shape)}", "at least one element")
         i.require(into == out, f"dst has {into} elements, src has {out}", "they must match")
+    if dst.dtype != src.dtype and "packed" in (dst.dtype.kind, src.dtype.kind):
+        found = f"src is {src.dtype.name}, dst is {dst.dtype.name}"
+        i.require(False, found, "one packed type: nothing converts to or from it")
 
 
 def check_indices(i: Instruction, *views: View) -> None:

@@ -30,16 +30,18 @@ _E4M3_MAXIMA: dict[int | None, np.dtype[Any]] = {
 class DType:
     """One element type. `numpy` is how nc-sim stores it; for tfloat32 that is float32 with 13 low bits of zero.
 
-    `trace_name` is what device profiles print in front of `@0xADDR`.
+    `trace_name` is what device profiles print in front of `@0xADDR`. A packed type holds four elements of `lane`, the
+    first in the lowest bits, which only MX instructions take apart; `numpy` is then an unsigned integer of its width.
     """
 
     name: str
     numpy: np.dtype[Any]
-    kind: Literal["float", "int", "uint"]
+    kind: Literal["float", "int", "uint", "packed"]
     exponent_bits: int
     mantissa_bits: int
     trace_name: str
     aliases: tuple[str, ...] = ()
+    lane: np.dtype[Any] | None = None
 
     @cached_property
     def itemsize(self) -> int:
@@ -62,6 +64,8 @@ _ROWS = (
     DType("float8_e4m3fn", _E4M3_MAXIMA[448], "float", 4, 3, "fp8_e4m3fn"),
     DType("float8_e5m2", np.dtype(ml_dtypes.float8_e5m2), "float", 5, 2, "fp8_e5m2", ("float8e5", "fp8e5")),
     DType("float8_e3m4", np.dtype(ml_dtypes.float8_e3m4), "float", 3, 4, "fp8_e3m4", ("float8e3", "fp8e3")),
+    # Scales of MX types: a power of two without a sign.
+    DType("float8_e8m0fnu", np.dtype(ml_dtypes.float8_e8m0fnu), "float", 8, 0, "fp8_e8m0fnu"),
     DType("int8", np.dtype(np.int8), "int", 0, 0, "int8"),
     DType("int16", np.dtype(np.int16), "int", 0, 0, "int16"),
     DType("int32", np.dtype(np.int32), "int", 0, 0, "int32"),
@@ -69,7 +73,13 @@ _ROWS = (
     DType("uint8", np.dtype(np.uint8), "uint", 0, 0, "uint8", ("bool_", "bool")),
     DType("uint16", np.dtype(np.uint16), "uint", 0, 0, "uint16"),
     DType("uint32", np.dtype(np.uint32), "uint", 0, 0, "uint32"),
+    # "4x packed elements, custom data type for nki.isa.nc_matmul_mx and nki.isa.quantize_mx on NeuronCore-v4" [types].
+    # fp8 lanes make 32 bits, fp4 lanes 16 (nki/deep-dives/mxfp-matmul.rst). Which lane is lowest is assumed.
+    DType("float8_e4m3fn_x4", np.dtype(np.uint32), "packed", 4, 3, "fp8_e4m3fn_x4", lane=np.dtype(ml_dtypes.float8_e4m3fn)),
+    DType("float8_e5m2_x4", np.dtype(np.uint32), "packed", 5, 2, "fp8_e5m2_x4", lane=np.dtype(ml_dtypes.float8_e5m2)),
+    DType("float4_e2m1fn_x4", np.dtype(np.uint16), "packed", 2, 1, "fp4_e2m1fn_x4", lane=np.dtype(ml_dtypes.float4_e2m1fn)),
 )
+LANES = 4  # elements of a packed one
 
 DTYPES: dict[str, DType] = {row.name: row for row in _ROWS}
 _SPELLINGS: dict[str, DType] = {spelling: row for row in _ROWS for spelling in (row.name, row.trace_name, *row.aliases)}
@@ -127,6 +137,7 @@ def cast(x: npt.NDArray[Any], to: DType, *, e4m3_max: int | None = None) -> npt.
       types on which AWS's own simulator stores these formats. Subnormals are kept: assumed.
     - To integer: "round to nearest, ties to even; saturate to the destination range" [casts]. NaN becomes 0: assumed.
     - int64 and uint64 are host data, which no engine reads: to integer they saturate exactly, without float32: assumed.
+    - To a packed type: bits of its width, as unsigned integers. Nothing else converts to or from it.
 
     `ProgramError` if `x` has a type that is neither the device's nor float64, int64, uint64 or bool.
     """
@@ -134,6 +145,8 @@ def cast(x: npt.NDArray[Any], to: DType, *, e4m3_max: int | None = None) -> npt.
         required = "a device type, float64, int64, uint64 or bool"
         raise ProgramError("", f"a cast of {x.dtype.str} to {to.name}", required, _TYPES)
     target = storage(to, e4m3_max)
+    if to.kind == "packed" and x.dtype != target:
+        raise ProgramError("", f"a cast of {x.dtype.name} to {to.name}", f"its bits as {target.name}: nothing converts to it", _TYPES)
     if x.dtype == target and target != np.float32:  # float32 bits may still have to be rounded to tfloat32
         return x.copy()
     with np.errstate(all="ignore"):
@@ -172,3 +185,23 @@ def _to_integer(x: npt.NDArray[Any], target: np.dtype[Any]) -> npt.NDArray[Any]:
     whole = np.rint(x.astype(np.float32).astype(np.float64))
     bounded: npt.NDArray[np.float64] = np.clip(np.where(np.isnan(whole), 0.0, whole), info.min, info.max)
     return bounded.astype(target)
+
+
+def unpack(x: npt.NDArray[Any], of: DType) -> npt.NDArray[np.float32]:
+    """The lanes of packed elements in float32, along a new last axis of 4."""
+    assert of.lane is not None, of.name
+    bits = 8 * of.itemsize // LANES
+    lanes = (x[..., None] >> (np.arange(LANES) * bits).astype(x.dtype)) & x.dtype.type((1 << bits) - 1)
+    wide: npt.NDArray[np.float32] = lanes.astype(np.uint8).view(of.lane).astype(np.float32)
+    return wide
+
+
+def pack(lanes: npt.NDArray[Any], to: DType) -> npt.NDArray[Any]:
+    """Packed elements from float32 lanes along a last axis of 4: `unpack` in reverse, rounding as `cast` does."""
+    assert to.lane is not None, to.name
+    with np.errstate(all="ignore"):
+        codes = lanes.astype(np.float32).astype(to.lane).view(np.uint8).astype(to.numpy)
+    bits = 8 * to.itemsize // LANES
+    parts = (codes & to.numpy.type((1 << bits) - 1)) << (np.arange(LANES) * bits).astype(to.numpy)
+    packed: npt.NDArray[Any] = np.bitwise_or.reduce(parts, axis=-1).astype(to.numpy)
+    return packed

@@ -145,6 +145,26 @@ class Scalar:
         return READ.parse(text) if ":" in text else _number(text)
 
 
+NUMBER = Scalar()
+
+
+@attrs.frozen
+class Value:
+    """A number, or a tensor."""
+
+    def check(self, value: Any) -> View | float | int:
+        if not isinstance(value, View) and (isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number)):
+            raise ProgramError("", f"{value!r}", "a number or a view of a tensor")
+        return value if isinstance(value, View) else NUMBER.check(value)
+
+    def decode(self, raw: Any) -> Any:
+        return _decode_view(raw) if isinstance(raw, list | tuple) else self.check(raw)
+
+    encode = staticmethod(NUMBER.encode)
+    text = staticmethod(NUMBER.text)
+    parse = staticmethod(NUMBER.parse)
+
+
 @attrs.frozen
 class Choice:
     """One name out of a table; `look_up` turns any accepted spelling into the table's row, `names` lists the rows."""
@@ -354,6 +374,28 @@ class Mask(_Numbers):
 
 
 @attrs.frozen
+class Pair(_Numbers):
+    """Two whole numbers, (rows, columns), or () for none."""
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        try:
+            numbers = tuple(int(n.__index__()) for n in value or ())
+        except (TypeError, AttributeError):
+            raise ProgramError("", f"{value!r}", "(rows, columns), whole numbers") from None
+        if len(numbers) not in (0, 2) or any(not 0 <= n < WORD32 for n in numbers):
+            raise ProgramError("", f"{numbers}", "(rows, columns), or () for none")
+        return numbers
+
+    decode = check
+
+    def text(self, value: tuple[int, ...]) -> str:
+        return ",".join(map(str, value)) or "none"
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        return () if text == "none" else super().parse(text)
+
+
+@attrs.frozen
 class Maybe:
     """Another kind, or nothing."""
 
@@ -402,6 +444,18 @@ def one_of(table: Mapping[str, Any] | tuple[str, ...]) -> Choice:
         if name not in names:
             raise ProgramError("", f"{value!r}", f"one of {', '.join(names)}")
         return str(name)
+
+    return Choice(names, look_up)
+
+
+def alu_of(*names: str) -> Choice:
+    """A Choice between some ALU operators, in any spelling."""
+
+    def look_up(value: Any) -> str:
+        name = alu_op(value).name
+        if name not in names:
+            raise ProgramError("", f"{value!r}", f"one of {', '.join(names)}")
+        return name
 
     return Choice(names, look_up)
 

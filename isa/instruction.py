@@ -61,10 +61,12 @@ class Work:
     contiguous: bool = True  # every streamed operand is contiguous in the partition
     vectors: int = 0  # [P, 1] operands fetched through a pointer
     reduces: bool = False  # also reduces what it streams, into [P, 1] (VectorEngine)
+    indices: int = 0  # places looked up, or written beside the stream (GpSimdEngine)
     columns: int = 0  # stationary columns (TensorEngine)
     macs: int = 0
     flops: int = 0
     transpose: bool = False
+    tiled: bool = False  # on a tile of the array (TensorEngine)
 
 
 class Target(Protocol):
@@ -90,6 +92,7 @@ class Instruction:
     engines: ClassVar[tuple[Engine, ...]]  # where it may run; the first is the default
     source: ClassVar[str]
     machine: ClassVar[bool] = True  # False: a call that `expand` must turn into machine instructions
+    since: ClassVar[Mapping[Engine, int]] = {}  # the first NeuronCore version that has it on an engine, where not all have
     only: ClassVar[Mapping[str, Any]] = {}  # keywords of nki.isa that are taken with this value and refused with another
 
     @property
@@ -144,6 +147,14 @@ class Instruction:
     def keeps(self) -> bool:
         """True if elements of the destination may keep their values: `execute` gets them, by the destination's name."""
         return False
+
+    def spares(self) -> bool:
+        """True if it never touches some elements of a destination: `execute` gets them, by its name; they do not count as read."""
+        return False
+
+    def accumulator(self) -> tuple[str, int]:
+        """What becomes of its engine's accumulator: "" nothing, "sets", "adds", "reads" or "loses"; and of how many partitions."""
+        return "", 0
 
     def check(self) -> None:
         """Raise ProgramError where operands do not fit together on any chip, Unspecified where no source says what they do."""
@@ -209,6 +220,11 @@ class Instruction:
     def __str__(self) -> str:
         parts = (f"{n}={k.text(getattr(self, n))}" for n, k in fields_of(type(self)).items())
         return " ".join((self.mnemonic, *parts))
+
+
+def has(i: Instruction, engine: Engine) -> str:
+    """Which chips have an instruction, for the message on one that lacks it."""
+    return f"NeuronCore-v{i.since[engine]} or newer" if engine in i.since else "a chip that has it"
 
 
 REGISTRY: dict[str, type[Instruction]] = {}

@@ -37,6 +37,7 @@ class AluOp:
     `integer`, it takes integer arrays of one type and returns that type. Truth values are 1 and 0.
     `reduces`: a legal reduction operator, whose empty reduction is `identity` (None: it has none).
     `trace_name` is how device profiles print it: ADD, MULTIPLY, MAX and BYPASS are seen [trace], the rest assumed.
+    `since`: the first NeuronCore version that has it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class AluOp:
     identity: float | None = None
     aliases: tuple[str, ...] = ()
     source: str = "ops"
+    since: int = 2
 
 
 def _truth(predicate: Callable[..., Array]) -> Callable[..., Array]:
@@ -99,7 +101,7 @@ _ALU_ROWS = (
     AluOp("greater", "IS_GREATER", _truth(np.greater), integer=True),
     AluOp("less_equal", "IS_LESS_EQUAL", _truth(np.less_equal), integer=True),
     AluOp("less", "IS_LESS", _truth(np.less), integer=True),
-    AluOp("logical_and", "LOGICAL_AND", _truth(np.logical_and), integer=True, reduces=True, identity=1),
+    AluOp("logical_and", "LOGICAL_AND", _truth(np.logical_and), integer=True, reduces=True, identity=1, aliases=("all",)),
     AluOp("logical_or", "LOGICAL_OR", _truth(np.logical_or), integer=True, reduces=True, identity=0),
     AluOp("logical_xor", "LOGICAL_XOR", _truth(np.logical_xor), integer=True, reduces=True, identity=0),
     # Meant for 0 and 1 only [nl]; any other number counts as true (assumed).
@@ -107,8 +109,8 @@ _ALU_ROWS = (
     AluOp("power", "POWER", np.power, aliases=("pow",)),
     # The operand of larger (smaller) magnitude, sign kept; the second on a tie [nl]. Reduction: [act2] allows it, [ops]
     # does not list it. NeuronCore-v4 only [nl].
-    AluOp("abs_max", "ABS_MAX", _by_magnitude(np.greater), reduces=True, identity=0),
-    AluOp("abs_min", "ABS_MIN", _by_magnitude(np.less), reduces=True, identity=math.inf),
+    AluOp("abs_max", "ABS_MAX", _by_magnitude(np.greater), reduces=True, identity=0, since=4),
+    AluOp("abs_min", "ABS_MIN", _by_magnitude(np.less), reduces=True, identity=math.inf, since=4),
     AluOp("abs", "ABS", np.abs, unary=True, integer=True, aliases=("absolute",)),
     AluOp("square", "SQUARE", np.square, unary=True, integer=True),
     AluOp("relu", "RELU", lambda a: np.maximum(a, a.dtype.type(0)), unary=True, integer=True),

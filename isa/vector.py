@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-import attrs
 import numpy as np
 
-from .fields import ALU, READ, WRITE, Axes, Choice, Flag, Maybe, Scalar, of
+from .fields import ALU, READ, WRITE, Axes, Flag, Maybe, Scalar, of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import alu_op, apply, reduce
 from .view import Memory, View
-
-REDUCTIONS = Choice(("add", "multiply", "maximum", "minimum"), lambda v: alu_op(v).name)
 
 
 def streamed(kind: str, *views: View, vectors: int = 0, flops: int = 0) -> Work:
@@ -40,10 +37,13 @@ def per_partition(value: np.ndarray | float, rank: int) -> np.ndarray | float:
 
 
 class _Elementwise(Instruction):
-    """Shared rule: on-chip operands only."""
+    """Shared rules: on-chip operands only, and no packed type where numbers are wanted."""
+
+    packed: ClassVar[bool] = False  # True: it moves or takes apart packed elements
 
     def on_chip(self) -> None:
         for name, v, _ in self.views:
+            self.require(self.packed or v.dtype.kind != "packed", f"{name} is {v.dtype.name}", "a type of single numbers")
             self.require(v.memory is not Memory.HBM, f"{name} is in HBM", "compute engines read and write SBUF and PSUM; use dma_copy")
             self.require(v.size > 0, f"{name} has shape {list(v.shape)}", "at least one element")
 
@@ -110,10 +110,10 @@ class TensorScalar(_Elementwise):
     def check(self) -> None:
         self.on_chip()
         self.same_shape("dst", "data")
-        _check_operand(self, "operand0", self.op0, self.operand0, self.data)
+        check_operand(self, "operand0", self.op0, self.operand0, self.data)
         self.require(self.op1 is not None or self.operand1 is None, "operand1 without op1", "op1 and operand1 go together")
         if self.op1 is not None:
-            _check_operand(self, "operand1", self.op1, self.operand1, self.data)
+            check_operand(self, "operand1", self.op1, self.operand1, self.data)
             kinds = [alu_op(op).bitvec for op in (self.op0, self.op1)]
             self.require(kinds[0] == kinds[1], f"op0={self.op0}, op1={self.op1}", "both bitvec or both arithmetic operators")
         integers_for_bits(self, self.op0, self.dst, self.data)
@@ -137,9 +137,9 @@ class TensorScalar(_Elementwise):
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
         x = operands["data"]
-        out = _scalar_step(x, self.op0, operands.get("operand0", self.operand0), self.reverse0)
+        out = scalar_step(x, self.op0, operands.get("operand0", self.operand0), self.reverse0)
         if self.op1 is not None:
-            out = _scalar_step(out, self.op1, operands.get("operand1", self.operand1), self.reverse1)
+            out = scalar_step(out, self.op1, operands.get("operand1", self.operand1), self.reverse1)
         return {"dst": out.reshape(self.dst.shape)}
 
     def attributes(self) -> str:
@@ -169,7 +169,7 @@ class ScalarTensorTensor(_Elementwise):
         self.require(not both, "data and operand1 are both in PSUM", "at most one of them may be in PSUM")
         for name, op in (("op0", self.op0), ("op1", self.op1)):
             self.require(not alu_op(op).bitvec, f"{name}={op}", "an arithmetic operator")
-        _check_operand(self, "operand0", self.op0, self.operand0, self.data)
+        check_operand(self, "operand0", self.op0, self.operand0, self.data)
 
     def work(self) -> Work:
         vectors = int(isinstance(self.operand0, View))
@@ -177,51 +177,13 @@ class ScalarTensorTensor(_Elementwise):
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
         x, y = operands["data"], operands["operand1"]
-        first = _scalar_step(x, self.op0, operands.get("operand0", self.operand0), self.reverse0)
+        first = scalar_step(x, self.op0, operands.get("operand0", self.operand0), self.reverse0)
         y = y.reshape(first.shape)
         a, b = (y, first) if self.reverse1 else (first, y)
         return {"dst": apply(self.op1, a, b).reshape(self.dst.shape)}
 
     def attributes(self) -> str:
         return f"ops={alu_op(self.op0).trace_name},{alu_op(self.op1).trace_name}"
-
-
-@instruction(Engine.VECTOR, source="nki.isa.tensor_scalar_reduce")
-class TensorScalarReduce(_Elementwise):
-    """dst = data <op0> operand0; reduce_res[P, 1] = its reduction over all free axes, before it is rounded to dst's type."""
-
-    dst: View = of(WRITE)
-    data: View = of(READ)
-    op0: str = of(ALU)
-    operand0: Any = of(Maybe(Scalar()))
-    reduce_op: str = of(REDUCTIONS)
-    reduce_res: View | None = of(Maybe(WRITE), default=None)
-    reduce_res_negate: bool = of(Flag(), default=False)
-    only: ClassVar[Mapping[str, Any]] = {"reverse0": False, "reduce_cmd": "reset_reduce", "reduce_init": None}
-
-    def check(self) -> None:
-        self.on_chip()
-        self.same_shape("dst", "data")
-        self.require(not alu_op(self.op0).bitvec, f"op0={self.op0}", "an arithmetic operator")
-        _check_operand(self, "operand0", self.op0, self.operand0, self.data)
-        self.require(self.reduce_op in REDUCTIONS.names, f"reduce_op={self.reduce_op}", f"one of {', '.join(REDUCTIONS.names)}")
-        if self.reduce_res is not None:
-            fits = self.reduce_res.partitions == self.data.partitions and self.reduce_res.elements == 1
-            self.require(fits, f"reduce_res is {list(self.reduce_res.shape)}", f"[{self.data.partitions}, 1]")
-
-    def work(self) -> Work:
-        vectors = int(isinstance(self.operand0, View))
-        work = streamed("tensor_scalar_reduce", self.dst, self.data, vectors=vectors, flops=2 * self.dst.size)
-        return attrs.evolve(work, reduces=True)
-
-    def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
-        x = operands["data"].astype(np.float32)
-        out = _scalar_step(x, self.op0, operands.get("operand0", self.operand0), reverse=False)
-        results = {"dst": out.reshape(self.dst.shape)}
-        if self.reduce_res is None:
-            return results
-        total = reduce(self.reduce_op, out, tuple(range(1, out.ndim))).reshape(self.reduce_res.shape)
-        return {**results, "reduce_res": -total if self.reduce_res_negate else total}
 
 
 @instruction(Engine.VECTOR, source="nki.isa.tensor_tensor_scan")
@@ -329,6 +291,7 @@ class TensorReduce(_Elementwise):
 class TensorCopy(_Elementwise):
     """dst = src, converted to dst's type. A trace shows COPY where the types agree, CAST where they differ."""
 
+    packed: ClassVar[bool] = True
     dst: View = of(WRITE)
     src: View = of(READ)
 
@@ -339,6 +302,7 @@ class TensorCopy(_Elementwise):
     def check(self) -> None:
         self.on_chip()
         self.same_shape("dst", "src")
+        packed_alike(self, self.dst, self.src)
 
     def work(self) -> Work:
         return streamed("copy", self.dst, self.src)
@@ -370,29 +334,43 @@ class Reciprocal(_Elementwise):
 class Memset(_Elementwise):
     """dst = value everywhere."""
 
+    packed: ClassVar[bool] = True
     dst: View = of(WRITE)
     value: Any = of(Scalar())
 
     def check(self) -> None:
         self.on_chip()
         self.require(not isinstance(self.value, View), "value is a view", "a number")
+        self.require(
+            self.dst.dtype.kind != "packed" or self.value == 0, f"value={self.value} in {self.dst.dtype.name}", "0 in a packed type"
+        )
 
     def work(self) -> Work:
         return streamed("memset", self.dst)
 
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
+        if self.dst.dtype.kind == "packed":
+            return {"dst": np.zeros(self.dst.shape, self.dst.dtype.numpy)}
         return {"dst": np.full(self.dst.shape, self.value, np.int64 if isinstance(self.value, int) else np.float64)}
+
+
+def packed_alike(i: Instruction, dst: View, src: View) -> None:
+    """A packed type is copied as it is, never converted."""
+    if "packed" in (dst.dtype.kind, src.dtype.kind):
+        i.require(
+            dst.dtype == src.dtype, f"src is {src.dtype.name}, dst is {dst.dtype.name}", "one packed type: nothing converts to or from it"
+        )
 
 
 def integers_for_bits(i: Instruction, op: str, *views: View) -> None:
     """Bitvec operators see bit patterns: every operand is an integer of one width."""
     if alu_op(op).bitvec:
         kinds = sorted({v.dtype.name for v in views})
-        integers = all(v.dtype.kind != "float" for v in views) and len({v.dtype.itemsize for v in views}) == 1
+        integers = all(v.dtype.kind in ("int", "uint") for v in views) and len({v.dtype.itemsize for v in views}) == 1
         i.require(integers, f"{op} of {', '.join(kinds)}", "integer types of one width for a bitvec operator")
 
 
-def _check_operand(i: Instruction, name: str, op: str, operand: Any, data: View) -> None:
+def check_operand(i: Instruction, name: str, op: str, operand: Any, data: View) -> None:
     unary = alu_op(op).unary
     i.require(not unary or operand is None or operand == 0, f"{name}={operand} with unary {op}", "None or 0")
     i.require(unary or operand is not None, f"no {name} for {op}", "a number or a [P, 1] view")
@@ -416,7 +394,7 @@ def _check_bits(i: Instruction, name: str, op: str, operand: Any, data: View) ->
         i.require(fits, f"{name}={operand} for {op} of {data.dtype.name}", f"a whole number of {bits} bits")
 
 
-def _scalar_step(x: np.ndarray, op: str, operand: Any, reverse: bool) -> np.ndarray:
+def scalar_step(x: np.ndarray, op: str, operand: Any, reverse: bool) -> np.ndarray:
     if alu_op(op).unary:
         return apply(op, x, None)
     y = per_partition(operand, x.ndim)

@@ -18,7 +18,7 @@ from .isa.dtypes import DType, storage
 from .isa.errors import NcSimError
 from .isa.registers import LoopEnd, LoopFor, LoopWhile, Sequenced
 from .isa.scalar import TableLoad
-from .isa.tensor import NcMatmul
+from .isa.tensor import NcMatmul, NcMatmulMx
 from .program import Program, Tensor
 from .progress import Tell, told
 
@@ -96,7 +96,7 @@ class _Sums:
 
     def decide(self, call: Instruction, index: int) -> Instruction:
         """The call with its flag set."""
-        if not isinstance(call, NcMatmul) or call.is_transpose:
+        if not isinstance(call, NcMatmul | NcMatmulMx) or (isinstance(call, NcMatmul) and call.is_transpose):
             for _, view, _ in call.views:
                 if view.tensor in self.products:
                     self.touched.setdefault(view.tensor, []).append((view, index))

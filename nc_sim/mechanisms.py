@@ -25,8 +25,8 @@ def _all(ending: str, value: Any, start: str = "") -> dict[str, Any]:
     return dict.fromkeys(keys, value)
 
 
-SLOWER = "vector.copy_predicated."  # its rate in SBUF is lower than with PSUM: no fast mode
 REGISTER_TIMES = ("move", "alu_op", "tensor_load", "tensor_store", "compare_branch")
+SLOWER = ("vector.copy_predicated.", "vector.select_reduce.")  # their rates in SBUF are lower than with PSUM: no fast mode
 _COMPLETION = {"dma.load_done_ns": 0, "dma.store_done_ns": 0}
 _BUSY = {**_all("busy_delay_ns", 0, "dma."), **_all("busy_stall_ratio", 0, "dma.")}
 MECHANISMS: dict[str, Mechanism] = {

@@ -124,7 +124,7 @@ class Numerics(Probe):
 def execute(step: Step, memories: Memories, state: dict[str, Any]) -> list[tuple[View, np.ndarray, bool]]:
     """Read a step's operands and compute: (view, values, is added to the view) for each result."""
     instruction = step.instruction
-    keeps = instruction.keeps()
+    keeps = instruction.keeps() or instruction.spares()
     operands = {name: memories.read(view) for name, view, written in instruction.views if keeps or not written}
     results = instruction.execute(operands, state)
     adds = instruction.accumulates()

@@ -84,6 +84,37 @@ VECTOR_KINDS = (
     "copy_predicated",
     "range_select",
     "nc_stream_shuffle",
+    "select_reduce",
+    "tensor_scalar_cumulative",
+    "exponential",
+    "quantize_mx",
+    "rng",
+    "rand2",
+    "dropout",
+    "rng_seed",
+    "rand_state",
+)
+# operands in SBUF alone, or of 32 bits alone
+VECTOR_LACKS = {
+    "quantize_mx": ("sixteen_bit_ratio", "psum_fixed_ns"),
+    "rand_state": ("sixteen_bit_ratio",),
+    "rng_seed": ("sixteen_bit_ratio",),
+}
+GPSIMD_KINDS = (
+    "iota",
+    "affine_select",
+    "copy",
+    "tensor_scalar",
+    "tensor_tensor",
+    "memset",
+    "gather",
+    "partition_reduce",
+    "sequence_bounds",
+    "local_gather",
+    "nonzero_with_count",
+    "topk",
+    "rng",
+    "rand_state",
 )
 
 
@@ -126,7 +157,17 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "tensor.next_load_ns", "number", "from the start of streaming to the next weight load"
     yield "tensor.load_to_matmul_ns", "number", "from a weight load's start to its MATMUL's earliest start"
     yield "tensor.loaded_to_stream_ns", "number", "from weights loaded to streaming"
-    for kind in ("bf16", "fp32", "bf16_transpose", "fp32_transpose"):
+    yield "tensor.double_row", "flag", "fp8 products over twice the rows in the time of one (perf_mode=double_row)"
+    yield "tensor.float8_e4m3fn", "flag", "products take float8_e4m3fn"
+    yield "tensor.bf16_results", "flag", "products are written to PSUM, and added there, as bfloat16 too"
+    yield "tensor.result_banks", "natural", "PSUM banks that one product may fill"
+    yield "tensor.smallest_tile", "natural", "least rows or columns of a tile of the array"
+    yield (
+        "tensor.tile_ratio",
+        "positive",
+        "time of a product on a tile of the array, over that on the whole; below 1 stands for tiles that run at the same time",
+    )
+    for kind in ("bf16", "fp32", "bf16_transpose", "fp32_transpose", "mx"):
         yield f"tensor.{kind}.cycles_per_row", "number", "cycles to stream one moving row in one pass"
         for rate in ("full", "gated"):
             yield f"tensor.{kind}.load_idle_{rate}_ns", "number", "loading 128 columns, array idle"
@@ -142,6 +183,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "tensor.gate.ratio", "share", "rate in a gated window over the full rate"
     yield "tensor.gate.initial", "word:gated|full", "state before the first edge"
 
+    yield "scalar.activate2", "flag", "activations take two operators before the function and reduce with more than add"
     yield "scalar.cycles_per_element", "number", "cycles to stream one element"
     for kind in ("function", "identity", "copy"):
         for memory in ("psum", "sbuf"):
@@ -166,17 +208,25 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "vector.pointer_ns", "number", "added to latency and gap for a [P, 1] operand"
     yield "vector.reduce_ns", "number", "added to latency and gap for a reduction beside the elementwise result"
     for kind in VECTOR_KINDS:
-        yield f"vector.{kind}.cycles_per_element", "number", "cycles to stream one element at the base rate"
-        yield f"vector.{kind}.sbuf_ratio", "number", "time per element when all operands are in SBUF, over the base"
-        yield f"vector.{kind}.sixteen_bit_ratio", "number", "the same when they are also contiguous and at most 16 bits wide"
-        yield f"vector.{kind}.sbuf_fixed_ns", "number", "latency over streaming, all operands in SBUF"
-        yield f"vector.{kind}.psum_fixed_ns", "number", "latency over streaming, a PSUM operand"
+        for ending, doc in (
+            ("cycles_per_element", "cycles to stream one element at the base rate"),
+            ("sbuf_ratio", "time per element when all operands are in SBUF, over the base"),
+            ("sixteen_bit_ratio", "the same when they are also contiguous and at most 16 bits wide"),
+            ("sbuf_fixed_ns", "latency over streaming, all operands in SBUF"),
+            ("psum_fixed_ns", "latency over streaming, a PSUM operand"),
+        ):
+            if ending not in VECTOR_LACKS.get(kind, ()):
+                yield f"vector.{kind}.{ending}", "number", doc
 
     yield "vector.copy.widening_ratio", "number", "time per element of a copy in SBUF to a wider type, over the base"
 
-    for kind in ("iota", "affine_select", "copy", "tensor_scalar", "tensor_tensor", "memset", "gather"):
+    yield "vector.magnitude_operators", "flag", "the ALU operators abs_max and abs_min exist"
+
+    for kind in GPSIMD_KINDS:
         yield f"gpsimd.{kind}.cycles_per_element", "number", "cycles per element"
         yield f"gpsimd.{kind}.fixed_ns", "number", "latency over streaming; the next instruction starts after it"
+    for kind in ("local_gather", "topk"):
+        yield f"gpsimd.{kind}.cycles_per_index", "number", "cycles for each place looked up, or written beside the stream"
 
     yield "dma.engines", "natural", "DMA engines a core uses"
     yield "dma.partitions_per_engine", "count", "SBUF partitions one engine serves; 0 spreads rows evenly"

@@ -7,15 +7,22 @@ from collections.abc import Mapping, Sequence
 from .access import History
 from .chip import Reader
 from .explain import place
-from .isa import Engine, Memory, Step, View
+from .isa import Engine, Memory, Step, View, fields_of
+from .isa.accumulator import RESET
 from .isa.dma import Dma
 from .isa.errors import ProgramError, Unsupported
-from .isa.scalar import RESET, Activate, ReadAccumulator
+from .isa.fields import ALU
+from .isa.instruction import has
+from .isa.mx import STARTS, QuantizeMx
+from .isa.ops import ALU_OPS
 from .isa.selection import NcStreamShuffle
-from .isa.tensor import LoadWeights, Matmul
+from .isa.tensor import LoadWeights, LoadWeightsMode, Matmul, MatmulMode
 from .isa.view import MAX_FREE_DIMS
 from .program import Tensor
 from .progress import Tell, told
+
+OLDEST = 2  # NeuronCore version
+MX_SCALES = ("dst_scale", "scales")  # operands that start where isa/mx.py says
 
 
 def validate(
@@ -33,7 +40,7 @@ def validate(
             key = (type(i), i.generation, step.engine, *[v for _, v, _ in i.views if v.memory is not Memory.HBM])
         if key in known:
             continue
-        for check in (_engine, _places, _bank, _sizes):
+        for check in (_engine, _supported, _places, _bank, _sizes):
             try:
                 check(step, tensors, addresses, chip)
             except (ProgramError, Unsupported) as e:
@@ -57,6 +64,21 @@ def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
         raise Unsupported("", "hardware descriptor generation", f"a chip that has it; {chip.chip.name} does not")
 
 
+def _supported(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """The chip is new enough for the instruction and its operators, as far as the chip file says."""
+    i, numbers = step.instruction, chip.chip.numbers
+    if step.engine in i.since and i.machine:
+        kind = f"{step.engine.name.lower()}.{i.work().kind}"
+        for key in (f"{kind}.cycles_per_element", f"{kind}.cycles_per_row"):
+            if key in numbers and numbers[key].status == "unsupported":
+                raise Unsupported("", f"{i.mnemonic} on {step.engine.label} of {chip.chip.name}", has(i, step.engine), numbers[key].source)
+    for name, field in fields_of(type(i)).items():
+        if ALU not in (field, getattr(field, "kind", None)) or (value := getattr(i, name)) is None:
+            continue
+        if (op := ALU_OPS[value]).since > OLDEST and not chip("vector.magnitude_operators"):
+            raise Unsupported("", f"{name}={op.name} on {chip.chip.name}", f"NeuronCore-v{op.since} or newer", f"nki.language.{op.name}")
+
+
 def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
     """Partitions, start partitions and bytes lie inside the memory."""
     partitions, quadrant = chip("memory.partitions"), chip("memory.partition_quadrant")
@@ -72,7 +94,9 @@ def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
                 raise ProgramError("", f"{name} has {dims} free dimensions", f"at most {MAX_FREE_DIMS}", "NeuronCore architecture guide")
             active = max(v.partitions, together)  # a shuffle's operands start as the larger of them may
             grain = quadrant if active <= quadrant else 2 * quadrant if active <= 2 * quadrant else partitions
-            if v.partition % grain:
+            if name in MX_SCALES and isinstance(i := step.instruction, QuantizeMx | LoadWeightsMode | MatmulMode):
+                _scale_start(name, v, i.src, quadrant)
+            elif v.partition % grain:
                 raise ProgramError(
                     "",
                     f"{name} starts at partition {v.partition} with {active}",
@@ -89,22 +113,32 @@ def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
             )
 
 
+def _scale_start(name: str, scales: View, data: View, quadrant: int) -> None:
+    """MX scales start at one of a few partitions of the quadrant in which their data start."""
+    found = f"{name} starts at partition {scales.partition}"
+    if scales.partition % quadrant not in STARTS:
+        raise ProgramError("", found, f"one of {', '.join(map(str, STARTS))} of a quadrant", "nki.isa.quantize_mx")
+    if scales.partition // quadrant != data.partition // quadrant:
+        raise ProgramError("", found, f"the quadrant in which the data start, at {data.partition}", "nki.isa.quantize_mx")
+
+
 def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
     """A product's destination stays inside one PSUM bank."""
     if not isinstance(step.instruction, Matmul):
         return
-    v, bank = step.instruction.dst, chip("memory.psum_bank_bytes")
+    v, banks, bank = step.instruction.dst, chip("tensor.result_banks"), chip("memory.psum_bank_bytes")
     low, high = (addresses.get(v.tensor, 0) + e for e in v.extent)
-    if low // bank != (high - 1) // bank:
-        raise ProgramError(
-            "", f"dst spans bytes {low} to {high} of PSUM", f"one bank of {bank} bytes per partition", "NeuronCore architecture guide"
-        )
+    if (high - 1) // bank - low // bank >= banks:
+        room = f"one bank of {bank} bytes per partition" if banks == 1 else f"at most {banks} banks of {bank} bytes per partition"
+        raise ProgramError("", f"dst spans bytes {low} to {high} of PSUM", room, "NeuronCore architecture guide")
 
 
 def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
     if isinstance(step.instruction, Dma):
         return
-    for name, v, _ in step.instruction.views:
+    for name, v, written in step.instruction.views:
+        if written and isinstance(step.instruction, Matmul):
+            continue  # its banks are counted
         limit = chip("memory.psum_max_elements" if v.memory is Memory.PSUM else "memory.sbuf_max_elements")
         if v.elements > limit:
             raise ProgramError(
@@ -117,29 +151,28 @@ def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, in
 
 def _weights(steps: Sequence[Step]) -> None:
     """A product fits the weights in the array."""
-    loaded: View | None = None
+    loaded: tuple[int, int] | None = None
     for index, step in enumerate(steps):
         i = step.instruction
         if isinstance(i, LoadWeights):
-            loaded = i.src
-        elif isinstance(i, Matmul) and loaded is not None and loaded.shape != (i.src.partitions, i.columns):
-            found = f"weights [{loaded.partitions}, {loaded.elements}] in the array"
-            if loaded.partitions != i.src.partitions or loaded.elements != i.columns:
-                raise ProgramError(place(steps, index), found, f"[{i.src.partitions}, {i.columns}]: src's partitions, columns")
+            loaded = i.src.partitions, i.columns
+        elif isinstance(i, Matmul) and loaded is not None and loaded != (i.src.partitions, i.columns):
+            found = f"weights [{loaded[0]}, {loaded[1]}] in the array"
+            raise ProgramError(place(steps, index), found, f"[{i.src.partitions}, {i.columns}]: src's partitions, columns")
 
 
 def _accumulator(steps: Sequence[Step]) -> None:
-    """Sums are reset before they are added to or read."""
-    held: int | None = None
+    """An engine's accumulator is reset before it is added to or read."""
+    held: dict[Engine, int] = {}
+    words = {"adds": "reduce over", "reads": "sums of"}
     for index, step in enumerate(steps):
-        i = step.instruction
-        if isinstance(i, Activate):
-            if i.reduce_cmd in ("reset", "reset_reduce"):
-                held = i.data.partitions
-            elif i.reduce_cmd == "reduce" and held != i.data.partitions:
-                raise ProgramError(place(steps, index), f"reduce over {i.data.partitions} partitions", RESET)
-        elif isinstance(i, ReadAccumulator) and held != i.dst.partitions:
-            raise ProgramError(place(steps, index), f"sums of {i.dst.partitions} partitions", RESET)
+        what, partitions = step.instruction.accumulator()
+        if what in words and held.get(step.engine) != partitions:
+            raise ProgramError(place(steps, index), f"{words[what]} {partitions} partitions", RESET)
+        if what == "sets":
+            held[step.engine] = partitions
+        elif what == "loses":
+            held.pop(step.engine, None)
 
 
 def _outputs(steps: Sequence[Step], tensors: Mapping[str, Tensor]) -> None:

@@ -25,6 +25,7 @@ def computed(
     inputs: Mapping[str, tuple[np.ndarray, str]],
     outputs: Mapping[str, tuple[tuple[int, ...], str]],
     psum: tuple[str, ...] = (),
+    chip: Any = "trn2",
 ) -> dict[str, np.ndarray]:
     """What `build` leaves in the output tiles; `psum` names the inputs and outputs that are there."""
     p, tiles, loaded = Program("case"), {}, {}
@@ -45,5 +46,5 @@ def computed(
             result = p.sbuf(shape, dtype)
             p.tensor_copy(dst=result, src=tiles[name])
         p.dma_copy(dst=p.output(name, shape, dtype), src=result)
-    found: dict[str, Any] = simulate(p, inputs={f"{n}_hbm": a for n, a in loaded.items()}).outputs
+    found: dict[str, Any] = simulate(p, chip, inputs={f"{n}_hbm": a for n, a in loaded.items()}).outputs
     return found

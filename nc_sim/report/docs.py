@@ -29,6 +29,7 @@ UNITS = (
     ("_ns_per_kib", "ns/KiB"),
     ("cycles_per_element", "cycles"),
     ("cycles_per_row", "cycles"),
+    ("cycles_per_index", "cycles"),
     ("_cycles", "cycles"),
     ("_bytes", "B"),
     ("_mhz", "MHz"),
@@ -125,9 +126,16 @@ def instructions() -> str:
             lines += ["", *_instruction(cls)]
     lines += ["", "## ALU operators", "", "Reductions take those marked so; bitvec operators take integers.", ""]
     lines += table(
-        ("operator", "also", "operands", "kind", "reduces"),
+        ("operator", "also", "operands", "kind", "reduces", "since"),
         [
-            (f"`{o.name}`", code(o.aliases), "1" if o.unary else "2", "bitvec" if o.bitvec else "arithmetic", "yes" if o.reduces else "")
+            (
+                f"`{o.name}`",
+                code(o.aliases),
+                "1" if o.unary else "2",
+                "bitvec" if o.bitvec else "arithmetic",
+                "yes" if o.reduces else "",
+                f"NeuronCore-v{o.since}",
+            )
             for o in ALU_OPS.values()
         ],
     )
@@ -140,7 +148,8 @@ def instructions() -> str:
 
 
 def _instruction(cls: type[Instruction]) -> list[str]:
-    lines = [f"### `{cls.mnemonic}`", "", f"On {_engines(cls)}. Source: {cls.source}.", ""]
+    since = "".join(f" NeuronCore-v{v} and newer on {e.label}." for e, v in cls.since.items())
+    lines = [f"### `{cls.mnemonic}`", "", f"On {_engines(cls)}.{since} Source: {cls.source}.", ""]
     lines += [*_paragraphs(cls.__doc__ or ""), ""]
     defaults = {a.name: a.default for a in attrs.fields(cls)}
     rows = [(f"`{name}`", kind_text(kind), _default(kind, defaults[name])) for name, kind in fields_of(cls).items()]

@@ -17,6 +17,6 @@ def inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
     for t in program.tensors.values():
         if t.kind == "input":
             whole = t.dtype.kind != "float"
-            values = rng.integers(0 if t.dtype.kind == "uint" else -8, 9, t.shape) if whole else rng.uniform(-1, 1, t.shape)
+            values = rng.integers(-8 if t.dtype.kind == "int" else 0, 9, t.shape) if whole else rng.uniform(-1, 1, t.shape)
             out[t.name] = values.astype(t.dtype.numpy)
     return out

@@ -2,8 +2,8 @@
 
 `instructions` draws operands that pass `check()`: it finds one legal combination by search, then keeps each random change
 that stays legal. `unchecked_instructions` draws every field from its kind, whether or not the operands fit together. A new
-kind of field needs a line in `values` and in `_candidates`; an instruction whose shapes the search cannot guess needs one
-in `SHAPES`. Both say so themselves.
+kind of field needs a line in `values` and in `_candidates`; an instruction whose operands the search cannot guess needs one in
+`EXAMPLES`. Both say so themselves.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from ..isa.fields import (
     Maybe,
     Operand,
     Operands,
+    Pair,
     Pattern,
     Real,
     Reals,
     Scalar,
+    Value,
 )
 from ..isa.registers import Register, RegisterOperand, RegisterOrNumber
 from ..isa.view import INDEX_TYPES, Dynamic
@@ -54,6 +56,55 @@ NARROW: tuple[Callable[[int, int], tuple[int, int]], ...] = (
     lambda p, f: (p, 2),
 )  # results and tables of fixed length, in SBUF
 PLACES = (Memory.SBUF, Memory.PSUM, Memory.HBM)
+
+
+def _example(**fields: Any) -> Callable[[int, int], dict[str, Any]]:
+    """Fields of a legal instruction for p partitions and f elements; shapes are functions of both, with a type behind."""
+
+    def made(p: int, f: int) -> dict[str, Any]:
+        return {n: view_of(v[0](p, f), dtype=v[1]) if isinstance(v, tuple) and callable(v[0]) else v for n, v in fields.items()}
+
+    return made
+
+
+EXAMPLES: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    "select_reduce": _example(
+        dst=(lambda p, f: (p, f), "float32"), predicate=(lambda p, f: (p, f), "uint8"), on_true=(lambda p, f: (p, f), "float32"),
+        on_false=0.0,
+    ),
+    "tensor_partition_reduce": _example(dst=(lambda p, f: (1, f), "float32"), op="add", data=(lambda p, f: (p, f), "float32")),
+    "sequence_bounds": _example(dst=(lambda p, f: (1, 2 * f), "int32"), segment_ids=(lambda p, f: (1, f), "int32")),
+    "local_gather": _example(
+        dst=(lambda p, f: (16, 16 * f), "float32"), src_buffer=(lambda p, f: (16, f), "float32"), index=(lambda p, f: (16, f), "uint16"),
+    ),
+    "nonzero_with_count": _example(dst=(lambda p, f: (p, f + 1), "int32"), src=(lambda p, f: (p, f), "int32")),
+    "topk": _example(
+        val_dst=(lambda p, f: (16, min(f, 16)), "bfloat16"), idx_dst=(lambda p, f: (16, min(f, 16)), "uint32"),
+        src=(lambda p, f: (16, f), "bfloat16"), n=16,
+    ),
+    "core_barrier": lambda p, f: {"data": view_of((p, f), Memory.HBM), "cores": (0, 1)},
+    "quantize_mx": _example(
+        dst=(lambda p, f: (32, f), "float8_e4m3fn_x4"), src=(lambda p, f: (32, 4 * f), "bfloat16"),
+        dst_scale=(lambda p, f: (4, f), "uint8"),
+    ),
+    "nc_matmul_mx": lambda p, f: {
+        "dst": view_of((2 * p, f), Memory.PSUM), "stationary": view_of((32, 2 * p), dtype="float8_e4m3fn_x4"),
+        "moving": view_of((32, f), dtype="float4_e2m1fn_x4"), "stationary_scale": view_of((4, 2 * p), dtype="uint8"),
+        "moving_scale": view_of((4, f), dtype="uint8"),
+    },
+    "activate2": _example(
+        dst=(lambda p, f: (p, f), "float32"), op="exp", data=(lambda p, f: (p, f), "float32"), imm0=1.0, imm1=0.0,
+        op0="multiply", op1="add",
+    ),
+    "activate_tensor_scalar": _example(
+        dst=(lambda p, f: (p, f), "float32"), op="exp", data=(lambda p, f: (p, f), "float32"), imm0=1.0, imm1=0.0,
+        op0="multiply", op1="add",
+    ),
+    "set_rng_seed": _example(src_seeds=(lambda p, f: (1, 1), "uint32")),
+    "rand_set_state": _example(src_seeds=(lambda p, f: (p, 6), "uint32")),
+    "rand_get_state": _example(dst=(lambda p, f: (p, 6), "uint32")),
+    "rand2": _example(dst=(lambda p, f: (p, f), "float32"), min=0.0, max=1.0),
+}  # fmt: skip
 
 
 # --- fields one by one -------------------------------------------------------------------------------------------
@@ -105,6 +156,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4).map(tuple)
     if isinstance(kind, Scalar):
         return NUMBERS | views(elements=1)
+    if isinstance(kind, Value):
+        return NUMBERS | views()
     if isinstance(kind, Choice):
         return st.sampled_from(kind.names)
     if isinstance(kind, ElementType):
@@ -126,6 +179,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return NAMES.map(Register)
     if isinstance(kind, RegisterOrNumber):
         return st.integers(kind.number.low, kind.number.high) | NAMES.map(Register)
+    if isinstance(kind, Pair):
+        sizes = st.sampled_from((0, 32, 64, 128)) | st.integers(0, 2**31 - 1)
+        return st.just(()) | st.tuples(sizes, sizes)
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what it takes")
 
 
@@ -175,6 +231,8 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
         return [(1.0, 1.0)]
     if isinstance(kind, Scalar):
         return [1.0]
+    if isinstance(kind, Value):
+        return [1.0, *(view_of(shape(p, f), memory) for memory in PLACES for shape in SHAPES)]
     if isinstance(kind, Choice):
         return sorted(kind.names, key=lambda name: name != "add")
     if isinstance(kind, ElementType):
@@ -195,6 +253,8 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
         return [Register("r")]
     if isinstance(kind, RegisterOrNumber):
         return [1, Register("r")]
+    if isinstance(kind, Pair):
+        return [()]
     raise NotImplementedError(f"{kind!r} is a new kind of field: say in nc_sim/testing/operands.py what to try")
 
 
@@ -203,6 +263,8 @@ def _required(cls: type[Instruction]) -> list[str]:
 
 
 def _made(cls: type[Instruction], chosen: tuple[int, ...], p: int, f: int) -> Instruction:
+    if cls.mnemonic in EXAMPLES:
+        return cls(**EXAMPLES[cls.mnemonic](p, f))
     kinds = fields_of(cls)
     return cls(**{name: _candidates(kinds[name], p, f)[k] for name, k in zip(_required(cls), chosen, strict=True)})
 
@@ -227,8 +289,10 @@ def _changed(made: Instruction, changes: dict[str, Any]) -> Instruction:
 
 @functools.cache
 def template(mnemonic: str) -> tuple[int, ...]:
-    """Which candidate of each required field makes a legal instruction: the first combination found."""
+    """Which candidate of each required field makes a legal instruction: the first combination found; none for an example."""
     cls = REGISTRY[mnemonic]
+    if mnemonic in EXAMPLES:
+        return ()
     kinds = fields_of(cls)
     indices = (range(len(_candidates(kinds[name], *PLAIN))) for name in _required(cls))
     for chosen in itertools.islice(itertools.product(*indices), SEARCHED):
@@ -269,8 +333,9 @@ def _legal(draw: st.DrawFn, cls: type[Instruction]) -> Instruction:
             proposals.append({name: redressed})
             if isinstance(inner, Operand) and inner.dynamic and draw(st.booleans()):
                 proposals.append({name: draw(_moved(redressed))})
-        elif isinstance(inner, Scalar):
-            proposals.append({name: draw(NUMBERS | _redressed(view_of((size[0], 1))))})
+        elif isinstance(inner, Scalar | Value):
+            shape = (size[0], 1) if isinstance(inner, Scalar) else size
+            proposals.append({name: draw(NUMBERS | _redressed(view_of(shape)))})
         else:
             proposals.append({name: draw(values(kind))})
     for changes in proposals:

@@ -82,7 +82,7 @@ def _declared(draw: st.DrawFn, p: Program, view: View, name: str) -> str:
     if view.memory is Memory.HBM:
         kind = draw(st.sampled_from(["input", "output", "hbm", "constant"]))
         if kind == "constant":
-            p.constant(np.arange(elements) % 7, view.dtype, name)
+            p.constant((np.arange(elements) % 7).astype(view.dtype.numpy), view.dtype, name)
         elif kind == "hbm":
             p.hbm((elements,), view.dtype, name)
         else:

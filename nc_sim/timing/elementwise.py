@@ -85,7 +85,10 @@ def gpsimd(work: Work, chip: Reader) -> Cost:
 def stream_ns(work: Work, engine: Engine, chip: Reader) -> Fraction:
     """How long an instruction's elements stream, without latency and gap."""
     c = chip.chip
-    return work.elements * cycles_per_element(work, engine, chip) * c.cycle_ticks(engine) / c.ticks_per_ns
+    cycles = work.elements * cycles_per_element(work, engine, chip)
+    if work.indices:
+        cycles += work.indices * Fraction(chip(f"gpsimd.{work.kind}.cycles_per_index"))
+    return cycles * c.cycle_ticks(engine) / c.ticks_per_ns
 
 
 def _streamed(work: Work, engine: Engine, fixed: Fraction, gap: Fraction, chip: Reader) -> Cost:

@@ -42,6 +42,8 @@ def stream(work: Work, chip: Reader) -> tuple[Cost, int, States]:
     """MATMUL: its cost (issue until the next weight load), throttle units, delay from stream end to the next MATMUL."""
     c = chip.chip
     cycles = work.elements * chip(f"tensor.{work.kind}.cycles_per_row")
+    if work.tiled:
+        cycles *= chip("tensor.tile_ratio")
     if (slowed := c.numbers["tensor.activity_throttle"].value) != 1:  # off counts as unused
         cycles *= slowed
         chip("tensor.activity_throttle")

@@ -327,7 +327,7 @@ def _is_scalar(kind: Any) -> bool:
 def _size(i: Instruction) -> list[str]:
     """Rows times columns of the array; partitions of every other engine."""
     if isinstance(i, LoadWeights):
-        return [f"{i.src.partitions}*{i.src.elements}"]
+        return [f"{i.src.partitions}*{i.columns}"]
     if isinstance(i, Matmul):
         return [f"{i.src.partitions}*{i.columns}"]
     partitions = [v.partitions for _, v, w in sorted(i.views, key=lambda x: x[2])]

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from newer import newer
 
-from nc_sim import Program, chip, simulate
+from nc_sim import Program, Unsupported, chip, simulate
 from nc_sim.isa import REGISTRY, Engine, View
 from nc_sim.table import Rule
 
@@ -102,6 +103,76 @@ def cases() -> list[tuple[str, Program]]:
         (one,) = tensors(p, "sbuf", n=1)
         p.activation_reduce(dst=d, op="exp", data=a, reduce_op="add", reduce_res=one)
         add(f"activation_reduce exp {place}", p)
+    for place in ("sbuf", "psum"):
+        p = Program("case")
+        a, d = tensors(p, place, "sbuf")
+        (mask,) = tensors(p, "sbuf", dtype="uint8")
+        (one,) = tensors(p, "sbuf", n=1)
+        (bits,) = tensors(p, place, dtype="uint32")
+        (seed,) = tensors(p, place, n=1, dtype="uint32")
+        p.tensor_scalar_reduce(dst=d, data=a, op0="add", operand0=2.0, reduce_op="max", reduce_cmd="load_reduce", reduce_init=one)
+        p.tensor_scalar_cumulative(dst=d, src=a, op0="multiply", op1="add", imm0=2.0)
+        p.tensor_scalar_cumulative(dst=d, src=a, op0="multiply", op1="add", imm0=one)
+        p.select_reduce(dst=d, predicate=mask, on_true=a, on_false=0.0)
+        p.select_reduce(dst=d, predicate=mask, on_true=a, on_false=one, reduce_res=d[:, :1], reduce_cmd="reset_reduce")
+        p.tensor_copy_predicated(dst=d, src=1.0, predicate=mask, reverse_pred=True)
+        p.dropout(dst=d, data=a, prob=0.5)
+        p.rng(dst=bits)
+        p.set_rng_seed(src_seeds=seed[:1])
+        add(f"accumulator, random numbers {place}", p)
+    p = Program("case")
+    a, d = tensors(p, "sbuf", "sbuf")
+    i, j = tensors(p, "sbuf", "sbuf", dtype="int32")
+    small, best = tensors(p, "sbuf", "sbuf", dtype="bfloat16")
+    (bits,), (index,) = tensors(p, "sbuf", dtype="uint32"), tensors(p, "sbuf", n=32, dtype="uint16")
+    p.tensor_partition_reduce(dst=d[:1], op="add", data=a)
+    p.sequence_bounds(dst=j[:1], segment_ids=i[:1, : N // 2])
+    p.local_gather(dst=d, src_buffer=a, index=index)
+    p.local_gather(dst=best, src_buffer=small, index=index[:, :8], num_elem_per_idx=4)
+    p.topk(val_dst=best[:, :64], idx_dst=bits[:, :64], src=small, n=16 * N)
+    add("across partitions", p)
+    p = Program("case")
+    i, j = tensors(p, "sbuf", "sbuf", dtype="int32")
+    p.nonzero_with_count(dst=j, src=i[:, : N - 1])
+    add("nonzero_with_count", p)
+    p = Program("case")
+    (bits,) = tensors(p, "sbuf", dtype="uint32")
+    p.rng(dst=bits, engine="gpsimd")
+    p.rand_set_state(src_seeds=bits[:, :6])
+    p.rand_get_state(dst=bits[:, :6])
+    add("random numbers with generators of six words", p)
+    for dtype in ("float32", "bfloat16"):
+        for place in ("sbuf", "psum"):
+            p = Program("case")
+            a, d = tensors(p, place, "sbuf", dtype=dtype)
+            p.exponential(dst=d, src=a)
+            p.exponential(dst=d, src=a, reduce_res=d[:, :1], reduce_cmd="reset_reduce")
+            add(f"exponential {dtype} {place}", p)
+    p = Program("case")
+    (a,), (words,) = tensors(p, "sbuf"), tensors(p, "sbuf", n=24, dtype="uint32")
+    p.rand2(dst=a, min=0.0, max=1.0)
+    p.rand_set_state(src_seeds=words, engine="vector")
+    p.rand_get_state(dst=words, engine="vector")
+    add("random numbers of newer vector engines", p)
+    p = Program("case")
+    a, d = tensors(p, "sbuf", "sbuf")
+    p.activate2(
+        dst=d, op="exp", data=a, imm0=2.0, imm1=1.0, op0="multiply", op1="add",
+        reduce_op="maximum", reduce_cmd="reset_reduce", reduce_res=d[:, :1],
+    )  # fmt: skip
+    add("activate2", p)
+    p = Program("case")
+    (a,) = tensors(p, "sbuf", n=4 * N, dtype="bfloat16")
+    q, scales = p.sbuf((128, N), "float8_e4m3fn_x4"), p.sbuf((128, N), "uint8")
+    p.quantize_mx(dst=q, src=a, dst_scale=scales)
+    p.nc_matmul_mx(dst=p.psum((128, N)), stationary=q[:, :128], moving=q, stationary_scale=scales[:, :128], moving_scale=scales)
+    add("quantize_mx, nc_matmul_mx", p)
+    p = Program("case")
+    (a,) = tensors(p, "sbuf", n=2 * N, dtype="float8_e4m3")
+    a = a.reshape(128, 2, N)
+    p.nc_matmul(dst=p.psum((128, N)), stationary=a[:, :, :128], moving=a, perf_mode="double_row")
+    p.nc_matmul(dst=p.psum((32, N)), stationary=a[:64, 0, :32], moving=a[:64, 0], tile_position=(0, 0), tile_size=(64, 64))
+    add("nc_matmul double_row, on a tile", p)
     for dtype in ("float32", "bfloat16"):
         p = Program("case")
         s, m = tensors(p, "sbuf", "sbuf", dtype=dtype)
@@ -183,7 +254,11 @@ def listing(name: str) -> str:
     """Issue interval and latency of every row by state, and the shares of every DMA."""
     lines = [f"# costs on {name}, in ticks; 1 ns = {float(chip.load(name).ticks_per_ns)} ticks"]
     for label, program in cases():
-        r = simulate(program, name, values=False)
+        try:
+            r = simulate(program, name, values=False)
+        except Unsupported as e:
+            lines += ["", label, f"  unsupported: {e.required}"]
+            continue
         t = r.table
         lines += ["", label]
         for k, step in enumerate(r.steps):
@@ -216,7 +291,7 @@ def test_every_cost_is_as_reviewed() -> None:
 
 
 def test_every_machine_instruction_is_listed() -> None:
-    seen = {s.instruction.mnemonic for _, p in cases() for s in simulate(p, values=False).steps}
+    seen = {s.instruction.mnemonic for _, p in cases() for s in simulate(p, newer(), values=False).steps}
     assert {m for m, c in REGISTRY.items() if c.machine} <= seen | {"event_semaphore"}  # timed as nop
 
 

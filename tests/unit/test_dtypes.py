@@ -30,6 +30,8 @@ SMALL_FLOATS = [
     ("float8_e5m2", None, ml_dtypes.float8_e5m2),
     ("float8_e3m4", None, ml_dtypes.float8_e3m4),
 ]
+# scales (float8_e8m0fnu) have neither zero nor sign, and nothing converts to packed types
+NUMBERS = [n for n, t in D.items() if t.kind != "packed" and n != "float8_e8m0fnu"]
 INTEGERS = ["int8", "int16", "int32", "uint8", "uint16", "uint32"]
 
 
@@ -69,12 +71,16 @@ def test_the_table_has_these_names_sizes_and_kinds_in_this_order() -> None:
         ("float8_e4m3fn", 1, "float"),
         ("float8_e5m2", 1, "float"),
         ("float8_e3m4", 1, "float"),
+        ("float8_e8m0fnu", 1, "float"),
         ("int8", 1, "int"),
         ("int16", 2, "int"),
         ("int32", 4, "int"),
         ("uint8", 1, "uint"),
         ("uint16", 2, "uint"),
         ("uint32", 4, "uint"),
+        ("float8_e4m3fn_x4", 4, "packed"),
+        ("float8_e5m2_x4", 4, "packed"),
+        ("float4_e2m1fn_x4", 2, "packed"),
     ]
 
 
@@ -138,7 +144,7 @@ def test_a_dtype_and_its_own_name_find_the_same_row() -> None:
         "float64",
         "nl.",
         "FLOAT32",
-        "float4_e2m1fn_x4",
+        "float4_e2m1fn",
         np.float64,
         np.int64,
         int,
@@ -162,7 +168,8 @@ def test_an_unknown_name_is_answered_with_near_names_the_legal_ones_and_the_sour
         dtypes.dtype("bfloat61")
     assert str(error.value) == (
         "element type 'bfloat61' (near: bfloat16, float16, float32); one of float32, tfloat32, bfloat16, float16, "
-        "float8_e4m3, float8_e4m3fn, float8_e5m2, float8_e3m4, int8, int16, int32, uint8, uint16, uint32 "
+        "float8_e4m3, float8_e4m3fn, float8_e5m2, float8_e3m4, float8_e8m0fnu, int8, int16, int32, uint8, uint16, uint32, "
+        "float8_e4m3fn_x4, float8_e5m2_x4, float4_e2m1fn_x4 "
         "(nki.api.shared, Supported Data Types)"
     )
 
@@ -308,13 +315,13 @@ def test_equal_types_copy_bits_nan_payloads_included() -> None:
     assert np.array_equal(dtypes.cast(exact, D["int32"]), exact)
 
 
-@pytest.mark.parametrize("name", list(D))
+@pytest.mark.parametrize("name", NUMBERS)
 def test_a_cast_never_shares_memory_with_its_source(name: str) -> None:
     x = np.zeros(4, dtypes.storage(D[name], 240))
     assert not np.shares_memory(dtypes.cast(x, D[name], e4m3_max=240), x)
 
 
-@pytest.mark.parametrize("name", list(D))
+@pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (2, 3, 4)])
 def test_a_cast_keeps_the_shape(name: str, shape: tuple[int, ...]) -> None:
     for source in (np.float32, np.float64, np.int32, np.int64, np.bool_, ml_dtypes.bfloat16):
@@ -373,7 +380,7 @@ def test_a_source_type_the_device_lacks_is_refused(source: str) -> None:
 # --- laws --------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(FLOATS32, min_size=1, max_size=8), st.sampled_from(list(D)), st.sampled_from([240, 448]))
+@given(st.lists(FLOATS32, min_size=1, max_size=8), st.sampled_from(NUMBERS), st.sampled_from([240, 448]))
 def test_casting_twice_is_casting_once(x: list[float], name: str, maximum: int) -> None:
     once = dtypes.cast(f32(*x), D[name], e4m3_max=maximum)
     through = dtypes.cast(once.astype(np.float32), D[name], e4m3_max=maximum)
@@ -382,10 +389,45 @@ def test_casting_twice_is_casting_once(x: list[float], name: str, maximum: int) 
     assert np.array_equal(once.view(np.uint8), dtypes.cast(once, D[name], e4m3_max=maximum).view(np.uint8))
 
 
-@given(FLOATS32, FLOATS32, st.sampled_from(list(D)))
+@given(FLOATS32, FLOATS32, st.sampled_from(NUMBERS))
 def test_a_cast_is_monotone(a: float, b: float, name: str) -> None:
     if math.isnan(a) or math.isnan(b):
         return
     low, high = dtypes.cast(f32(min(a, b), max(a, b)), D[name], e4m3_max=240).astype(np.float64)
     if name != "float8_e4m3fn" or max(abs(a), abs(b)) <= 464:  # beyond lies NaN
         assert low <= high
+
+
+# --- packed types ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "lanes"),
+    [
+        # by hand: e4m3fn 0x38 = 1, 0xc0 = -2, 0x7e = 448, 0x01 = 2^-9; e5m2 0x3c = 1, 0x7b = 57344; e2m1 0x7 = 6, 0x9 = -0.5
+        ("float8_e4m3fn_x4", 0x017EC038, [1, -2, 448, 2.0**-9]),
+        ("float8_e5m2_x4", 0xC07B003C, [1, 0, 57344, -2]),
+        ("float4_e2m1fn_x4", 0x9702, [1, 0, 6, -0.5]),
+    ],
+)
+def test_a_packed_element_holds_four_numbers_the_first_in_the_lowest_bits(name: str, word: int, lanes: list[float]) -> None:
+    packed = np.array([[word]], D[name].numpy)
+    assert dtypes.unpack(packed, D[name]).tolist() == [[lanes]]
+    again = dtypes.pack(f32(*lanes).reshape(1, 1, 4), D[name])
+    assert (again.dtype, again.tolist()) == (D[name].numpy, [[word]])
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn_x4", "float8_e5m2_x4", "float4_e2m1fn_x4"])
+def test_bits_alone_convert_to_a_packed_type(name: str) -> None:
+    bits = np.arange(4, dtype=D[name].numpy)
+    copy = dtypes.cast(bits, D[name])
+    assert copy.tolist() == [0, 1, 2, 3]
+    assert copy is not bits
+    with pytest.raises(ProgramError, match=f"a cast of float32 to {name}; its bits as {bits.dtype.name}: nothing converts to it"):
+        dtypes.cast(f32(1), D[name])
+
+
+def test_a_scale_is_a_power_of_two_from_its_exponent() -> None:
+    scales = np.array([0, 127, 130, 254], np.uint8).view(D["float8_e8m0fnu"].numpy)
+    assert scales.astype(np.float64).tolist() == [2.0**-127, 1, 8, 2.0**127]
+    assert dtypes.cast(f32(0.25, 1, 8), D["float8_e8m0fnu"]).view(np.uint8).tolist() == [125, 127, 130]

@@ -135,9 +135,9 @@ CASES: dict[str, tuple[type[NcSimError], str, tuple[str, ...], str]] = {
     ),
     "unimplemented": (
         Unimplemented,
-        "p.nc_matmul(dst=p.psum((32, 32)), stationary=a, moving=a, perf_mode='double_row')",
+        "p.sendrecv(src=a, dst=a, send_to_rank=1, recv_from_rank=1, pipe_id=0)",
         (),
-        "wrong.py:9 nc_matmul: perf_mode=double_row; only perf_mode=none is modelled so far (nki.isa.nc_matmul)",
+        "wrong.py:9 sendrecv: sendrecv on one core; two cores, which nc-sim does not run together yet (nki.isa.sendrecv)",
     ),
     "unspecified": (
         Unspecified,

@@ -95,16 +95,11 @@ def test_a_product_of_mixed_narrow_types_is_one_pair() -> None:
     assert words(p) == ["ldweights single", "matmul single"]
 
 
-def test_a_performance_mode_is_unimplemented() -> None:
+def test_double_rows_are_one_pair_of_their_own_mode() -> None:
     p = Program("mode")
-    w, m, out = operands(p, "float8_e4m3")
+    w, m, out = p.sbuf((64, 2, 32), "float8_e4m3"), p.sbuf((64, 2, 8), "float8_e5m2"), p.psum((32, 8))
     p.nc_matmul(dst=out, stationary=w, moving=m, perf_mode="double_row")
-    with pytest.raises(Unimplemented) as caught:
-        expanded(p)
-    assert (
-        str(caught.value)
-        == f"{p.steps[0].line} nc_matmul: perf_mode=double_row; only perf_mode=none is modelled so far (nki.isa.nc_matmul)"
-    )
+    assert words(p) == ["ldweights_mode single", "matmul_mode single"]
 
 
 # --- accumulation ----------------------------------------------------------------------------------------------------

@@ -71,6 +71,42 @@ def test_the_operators_beyond_that_table_are_these() -> None:
     assert set(ops.ALU_OPS) - set(DOCUMENTED) == beyond
 
 
+# functions of nki.language that take tiles element by element, or reduce them (public stubs of nki.language, SDK 2.32)
+LANGUAGE = [
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "abs_max", "abs_min", "abs", "square", "power", "equal",
+    "not_equal", "less", "less_equal", "greater", "greater_equal", "bitwise_and", "bitwise_or", "bitwise_xor", "invert",
+    "left_shift", "right_shift", "logical_and", "logical_or", "logical_xor", "logical_not", "exp", "log", "sqrt", "rsqrt",
+    "tanh", "sigmoid", "relu", "gelu", "gelu_apprx_sigmoid", "gelu_apprx_tanh", "gelu_dx", "gelu_apprx_sigmoid_dx", "silu",
+    "silu_dx", "softplus", "mish", "erf", "erf_dx", "reciprocal", "copy", "sin", "arctan", "sign", "fmod", "mod", "bypass",
+    "prelu", "sum", "max", "min", "prod", "all",
+]  # fmt: skip
+# made of several instructions, and no operator of any: nki.api.shared lists them nowhere
+COMPOSED = ["cos", "tan", "ceil", "floor", "trunc", "negative", "mean", "var", "softmax", "rms_norm", "where", "dropout", "average"]
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_every_elementwise_function_and_reduction_of_nki_language_is_an_operator_or_an_activation(name: str) -> None:
+    known = []
+    for look_up in (ops.alu_op, ops.act_fn):
+        try:
+            known.append(look_up(f"nl.{name}"))
+        except ProgramError:
+            continue
+    assert known
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_functions_that_are_no_operator_are_refused(name: str) -> None:
+    for look_up in (ops.alu_op, ops.act_fn):
+        with pytest.raises(ProgramError):
+            look_up(f"nl.{name}")
+
+
+def test_operators_by_magnitude_are_of_newer_chips() -> None:
+    # nki.language.abs_max and abs_min: available only on NeuronCore-v4 (trn3) and newer
+    assert {name: op.since for name, op in ops.ALU_OPS.items() if op.since != 2} == {"abs_max": 4, "abs_min": 4}
+
+
 def test_exactly_these_operators_are_bitvec_and_these_unary() -> None:
     assert {name for name, op in ops.ALU_OPS.items() if op.bitvec} == BITVEC
     assert {name for name, op in ops.ALU_OPS.items() if op.unary} == UNARY

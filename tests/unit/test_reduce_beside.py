@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nc_sim import Program, ProgramError, Unimplemented, simulate
+from nc_sim import Program, ProgramError, simulate
 from tiles import Tiles, computed, tile
 
 
@@ -92,21 +92,6 @@ def test_a_vector_of_operands_is_float32_and_nothing_is_in_hbm() -> None:
         p.tensor_scalar_reduce(dst=t, data=t, op0="add", operand0=v, reduce_op="add")
     with pytest.raises(ProgramError, match="data is in HBM"):
         p.tensor_scalar_reduce(dst=t, data=x, op0="add", operand0=1.0, reduce_op="add")
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"reduce_cmd": "reduce"}, "reduce_cmd='reduce'; only 'reset_reduce'"),
-        ({"reduce_init": 1.0}, "reduce_init=1.0; only None"),
-        ({"reverse0": True}, "reverse0=True; only False"),
-    ],
-)
-def test_the_accumulator_over_several_instructions_is_not_modelled(given: dict[str, Any], message: str) -> None:
-    p = Program()
-    t = p.sbuf((4, 8), "float32")
-    with pytest.raises(Unimplemented, match=message):
-        p.tensor_scalar_reduce(dst=t, data=t, op0="add", operand0=1.0, reduce_op="add", **given)
 
 
 def test_it_takes_64_cycles_over_one_an_element() -> None:

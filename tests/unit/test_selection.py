@@ -8,7 +8,7 @@ import operator
 import numpy as np
 import pytest
 
-from nc_sim import Program, ProgramError, Unimplemented, Unspecified, simulate
+from nc_sim import Program, ProgramError, Unspecified, simulate
 from nc_sim.isa import View
 from tiles import Tiles, computed, tile
 
@@ -90,15 +90,41 @@ def test_a_predicated_copy_refuses(operands: dict[str, tuple[tuple[int, ...], st
         p.tensor_copy_predicated(**{n: made(p, *o) for n, o in {**PREDICATED, **operands}.items()})
 
 
-def test_a_predicated_copy_has_one_source_in_psum_and_no_reversed_predicate() -> None:
+@pytest.mark.parametrize(("kind", "number"), [("float32", 2.5), ("bfloat16", 1 / 3), ("int32", 2**31 - 1), ("uint8", 300), ("int8", 2.5)])
+@pytest.mark.parametrize(("partitions", "n"), [*SIZES[:-1], (2, 8192)])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_number_is_put_where_the_predicate_says(partitions: int, n: int, kind: str, number: float, reverse: bool) -> None:
+    old = np.random.default_rng(n).integers(0, 100, (partitions, n))
+    predicate = np.random.default_rng(n + 1).integers(0, 3, (partitions, n))
+
+    def build(p: Program, t: Tiles) -> None:
+        p.tensor_copy(dst=t["r"], src=t["old"])
+        p.tensor_copy_predicated(dst=t["r"], src=number, predicate=t["m"], reverse_pred=reverse)
+
+    got = computed(build, {"old": (old, kind), "m": (predicate, "uint16")}, {"r": ((partitions, n), kind)})["r"]
+    put = {"float32": 2.5, "bfloat16": 0.333984375, "int32": 2**31 - 1, "uint8": 255, "int8": 2}[kind]  # nearest even, saturated
+    wanted = [[put if bool(m) != reverse else o for o, m in zip(*two, strict=True)] for two in zip(old.tolist(), predicate, strict=True)]
+    assert got.astype(np.float64).tolist() == wanted
+
+
+def test_a_reversed_predicate_moves_where_it_is_zero() -> None:
+    def build(p: Program, t: Tiles) -> None:
+        p.tensor_copy(dst=t["r"], src=t["old"])
+        p.tensor_copy_predicated(dst=t["r"], src=t["src"], predicate=t["m"], reverse_pred=True)
+
+    inputs = {"old": (np.array([[1, 2, 3]]), "float32"), "src": (np.array([[4, 5, 6]]), "float32"), "m": (np.array([[0, 1, 9]]), "uint8")}
+    assert computed(build, inputs, {"r": ((1, 3), "float32")})["r"].tolist() == [[4, 2, 3]]
+
+
+def test_a_predicated_copy_has_one_source_in_psum() -> None:
     p = Program()
     dst, src, mask = (made(p, *PREDICATED[n], psum=n != "dst") for n in PREDICATED)
     with pytest.raises(ProgramError, match="src and predicate are both in PSUM; at most one of them may be in PSUM"):
         p.tensor_copy_predicated(dst=dst, src=src, predicate=mask)
-    with pytest.raises(Unimplemented, match="reverse_pred=True; only False is modelled so far"):
-        p.tensor_copy_predicated(dst=dst, src=dst, predicate=mask, reverse_pred=True)
-    with pytest.raises(ProgramError, match=r"src.*a view of a tensor"):
-        p.tensor_copy_predicated(dst=dst, src=1.0, predicate=mask)
+    p.tensor_copy_predicated(dst=dst, src=1.0, predicate=mask)
+    for wrong in ("1", True, None):
+        with pytest.raises(ProgramError, match=r"src.*a number or a view of a tensor"):
+            p.tensor_copy_predicated(dst=dst, src=wrong, predicate=mask)
 
 
 @pytest.mark.parametrize(("there", "cycles"), [("sbuf", 1024), ("psum", 512)])
@@ -205,8 +231,6 @@ def test_range_select_refuses(changes: dict[str, object], message: str) -> None:
 def test_range_select_takes_what_nki_writes() -> None:
     p = Program()
     p.range_select(**ranged(p, on_false_value=-3.4028235e38, reduce_op=np.max, reduce_cmd="reset_reduce", range_start=2**24 - 7))
-    with pytest.raises(Unimplemented, match="reduce_cmd='reduce'; only 'reset_reduce' is modelled so far"):
-        p.range_select(**ranged(p, reduce_cmd="reduce"))
     with pytest.raises(Unspecified, match=r"on_true_tile is \[4, 2, 4\]; \[P, N\]: the position among more dimensions is not said"):
         p.range_select(**ranged(p, on_true_tile=((4, 2, 4), "float32")))
 

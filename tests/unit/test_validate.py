@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from newer import newer
 
 from nc_sim import NcSimError, Program, ProgramError, Unsupported, chip, simulate
 from nc_sim.isa import DTYPES, Engine, Instruction, Memory, Step, View, whole
@@ -431,3 +432,16 @@ def test_a_slice_past_the_end_is_refused_where_numpy_would_cut_it() -> None:
         with pytest.raises(ProgramError) as caught:
             t[key]
         assert str(caught.value).endswith(f" sbuf:t+0x0:float32[1][4]@0:4: {found}")
+
+
+@pytest.mark.parametrize("op", ["abs_max", "abs_min"])
+def test_operators_by_magnitude_run_on_newer_chips_only(op: str) -> None:
+    p = Program()
+    x, y = p.sbuf((2, 4), "float32"), p.sbuf((2, 4), "float32")
+    p.memset(dst=x, value=-3)
+    p.memset(dst=y, value=2)
+    p.tensor_tensor(dst=y, data1=x, data2=y, op=op)
+    p.dma_copy(dst=p.output("y", (2, 4), "float32"), src=y)
+    with pytest.raises(Unsupported, match=f"op={op} on trn2; NeuronCore-v4 or newer"):
+        simulate(p)
+    assert (simulate(p, newer()).outputs["y"] == {"abs_max": -3, "abs_min": 2}[op]).all()
