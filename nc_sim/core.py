@@ -60,7 +60,7 @@ class _Run:
         self.value = [0] * table.semaphores
         self.waiting: list[list[tuple[int, int, _Event]]] = [[] for _ in range(table.semaphores)]
         self.at_row = table.stream_ptr[:-1].tolist()  # the row each stream has come to
-        self.gate = Gate(table.throttle)
+        self.gate = gate(table.throttle)
         # plain lists: indexing them is several times faster than indexing arrays
         self.wait_ptr, self.update_ptr = table.wait_ptr.tolist(), table.update_ptr.tolist()
         self.waits = list(zip(table.wait_semaphore.tolist(), table.wait_value.tolist(), strict=True))
@@ -345,15 +345,29 @@ class _Server:
 
 
 class Gate:
-    """The array's throttle: free-running windows, each full or gated by what streamed in the one before."""
+    """The array's throttle. A kind of it decides about one edge after another; what is decided stands in `changes`.
+
+    This base is the array that is never throttled: it has no edge.
+    """
 
     def __init__(self, throttle: Throttle) -> None:
         self.t = throttle
-        self.is_gated = throttle.starts_gated and throttle.window > 0
-        self.edge = throttle.phase if throttle.phase > 0 else throttle.window
-        self.units = 0  # streamed since the last edge
+        self.is_gated = False
+        self.edge: int | None = None  # the next tick at which the level may change, as far as is known
         self.busy_until = 0
-        self.changes: list[tuple[int, bool]] = [(0, self.is_gated)]
+        self.changes: list[tuple[int, bool]] = [(0, False)]
+
+    def change(self, tick: int, gated: bool) -> None:
+        self.is_gated = gated
+        self.changes.append((tick, gated))
+
+    def pass_edge(self) -> None:
+        """Decide about the next edge."""
+
+    def advance(self, now: int) -> None:
+        """Pass every edge up to `now`."""
+        while self.edge is not None and self.edge <= now:
+            self.pass_edge()
 
     def gated(self, now: int) -> bool:
         """The level at a beginning: an edge at `now` has been passed."""
@@ -362,38 +376,10 @@ class Gate:
             return self.changes[-1][1]
         return next(level for tick, level in reversed(self.changes) if tick <= now)
 
-    def advance(self, now: int) -> None:
-        """Pass every edge up to `now`."""
-        if self.t.window == 0:
-            return
-        if self.edge <= now:
-            self.pass_edge()
-        if self.edge <= now:  # nothing streamed since: every further window decides alike
-            self.pass_edge()
-        if self.edge <= now:
-            self.edge += ((now - self.edge) // self.t.window + 1) * self.t.window
-
-    def pass_edge(self) -> None:
-        gated = self.units < self.t.threshold
-        if gated != self.is_gated:
-            self.is_gated = gated
-            self.changes.append((self.edge, gated))
-        self.units, self.edge = 0, self.edge + self.t.window
-
     def stream(self, now: int, work: int) -> tuple[int, bool]:
         """Stream `work` units from `now`: the tick at which the last is in, and the level then."""
-        self.advance(now)
-        while True:
-            rate = self.t.gated if self.is_gated else self.t.full
-            room = (self.edge - now) * rate if self.t.window else work
-            if work <= room:
-                self.units += work
-                self.busy_until = now - (-work // rate)
-                return self.busy_until, self.is_gated
-            self.units += room
-            work -= room
-            now = self.edge
-            self.pass_edge()
+        self.busy_until = now - (-work // self.t.full)
+        return self.busy_until, False
 
     def load(self, now: int, full: int, gated: int) -> tuple[int, bool]:
         """Load weights, which takes `full` or `gated` ticks by level: the tick when they are in, and the level then.
@@ -405,7 +391,7 @@ class Gate:
         end = now + (gated if level else full)
         while True:
             change = next((c for c in self.changes if now < c[0] < end), None) if self.changes[-1][0] > now else None
-            if change is None and self.t.window and self.edge < end:
+            if change is None and self.edge is not None and self.edge < end:
                 self.pass_edge()  # one at a time: a change may move the end before the next
                 continue
             if change is None:
@@ -418,3 +404,79 @@ class Gate:
         """Level changes up to `end`: (tick, 1 full | 0 gated)."""
         self.advance(end)
         return tuple((tick, int(not gated)) for tick, gated in self.changes)
+
+
+class Windows(Gate):
+    """Free-running windows, each full or gated by what streamed in the one before."""
+
+    edge: int  # of the window
+
+    def __init__(self, throttle: Throttle) -> None:
+        super().__init__(throttle)
+        self.is_gated = throttle.starts_gated
+        self.changes = [(0, self.is_gated)]
+        self.edge = throttle.phase if throttle.phase > 0 else throttle.window
+        self.units = 0  # streamed since the last edge
+
+    def pass_edge(self) -> None:
+        gated = self.units < self.t.threshold
+        if gated != self.is_gated:
+            self.change(self.edge, gated)
+        self.units, self.edge = 0, self.edge + self.t.window
+
+    def advance(self, now: int) -> None:
+        if self.edge <= now:
+            self.pass_edge()
+        if self.edge <= now:  # nothing streamed since: every further window decides alike
+            self.pass_edge()
+        if self.edge <= now:
+            self.edge += ((now - self.edge) // self.t.window + 1) * self.t.window
+
+    def stream(self, now: int, work: int) -> tuple[int, bool]:
+        self.advance(now)
+        while True:
+            rate = self.t.gated if self.is_gated else self.t.full
+            room = (self.edge - now) * rate
+            if work <= room:
+                self.units += work
+                self.busy_until = now - (-work // rate)
+                return self.busy_until, self.is_gated
+            self.units += room
+            work -= room
+            now = self.edge
+            self.pass_edge()
+
+
+class Streaks(Gate):
+    """Full rate for a while from the start of a streak, then gated until the array has been idle for a while."""
+
+    def __init__(self, throttle: Throttle) -> None:
+        super().__init__(throttle)
+        self.limit_at = 0  # tick from which what streams in this streak is gated
+        self.idle_at = 0  # tick at which the streak ends if nothing streams before
+
+    def pass_edge(self) -> None:
+        """The array has been idle for long enough."""
+        self.change(self.idle_at, False)
+        self.edge = None
+
+    def stream(self, now: int, work: int) -> tuple[int, bool]:
+        self.advance(now)
+        if now >= self.idle_at:
+            self.limit_at = now + self.t.limit
+        room = max(0, self.limit_at - now) * self.t.full
+        if work <= room:
+            self.busy_until = now - (-work // self.t.full)
+        else:
+            begins = max(now, self.limit_at)
+            if not self.is_gated:
+                self.change(begins, True)
+            self.busy_until = begins - (-(work - room) // self.t.gated)
+        self.idle_at = self.busy_until + self.t.idle
+        self.edge = self.idle_at if self.is_gated else None
+        return self.busy_until, self.is_gated
+
+
+def gate(throttle: Throttle) -> Gate:
+    """The array's throttle by its kind."""
+    return Windows(throttle) if throttle.window else Streaks(throttle) if throttle.limit else Gate(throttle)

@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The table's numbers once more: Numba keeps its code until this file changes, and does not see a change of another.
 END, BEGIN, ROW = 2, 1 << 60, 16
-NEVER = -(1 << 62)
+NEVER, FAR = -(1 << 62), 1 << 62
 FOLLOW, LOAD, STREAM = 1, 2, 3
 AT_START, AT_STREAMED = 0, 1
 ADD, SUB = 0, 1
@@ -40,7 +40,8 @@ CACHE = "numba.core.caching"  # what reads and writes the machine code on disk
 LIMIT = 1 << 61  # of times and values: sums of two stay inside 64 bits
 
 # scalars of a run, in `State.scalar`
-EVENTS, BEGUN, EDGE, UNITS, BUSY_UNTIL, GATED, CHANGES, STARTED, FULL = range(9)
+EVENTS, BEGUN, EDGE, UNITS, BUSY_UNTIL, GATED, CHANGES, STARTED, FULL, LIMIT_AT, IDLE_AT = range(11)
+SCALARS = 11
 DONE, PAUSED, GROW = range(3)
 
 
@@ -92,10 +93,10 @@ class Columns(NamedTuple):
     load: Ints
     busy_delay: Ints
     busy_stall: Ints
-    fixed: Ints  # rows, rings, streams, follow_window, recent, throttle: window, full, gated, threshold
+    fixed: Ints  # rows, rings, streams, follow_window, recent, throttle: window, full, gated, threshold, limit, idle
 
 
-ROWS, RINGS, STREAMS, FOLLOW_WINDOW, RECENT, WINDOW, FULL_RATE, GATED_RATE, THRESHOLD = range(9)
+ROWS, RINGS, STREAMS, FOLLOW_WINDOW, RECENT, WINDOW, FULL_RATE, GATED_RATE, THRESHOLD, STREAK, IDLE = range(11)
 
 
 class State(NamedTuple):
@@ -178,16 +179,28 @@ def drop_first(heap: Ints, n: int) -> None:
 
 
 @compiled
-def pass_edge(c: Columns, st: State) -> None:
+def change(st: State, tick: int, gated: int) -> None:
+    """The level from a tick on."""
     s = st.scalar
+    s[GATED] = gated
+    if s[CHANGES] == len(st.changes):
+        s[FULL] = 1
+    else:
+        st.changes[s[CHANGES], 0], st.changes[s[CHANGES], 1] = tick, gated
+        s[CHANGES] += 1
+
+
+@compiled
+def pass_edge(c: Columns, st: State) -> None:
+    """A window ends, or the array has been idle long enough to end a streak."""
+    s = st.scalar
+    if c.fixed[STREAK]:
+        change(st, s[EDGE], 0)
+        s[EDGE] = FAR
+        return
     gated = 1 if s[UNITS] < c.fixed[THRESHOLD] else 0
     if gated != s[GATED]:
-        s[GATED] = gated
-        if s[CHANGES] == len(st.changes):
-            s[FULL] = 1
-        else:
-            st.changes[s[CHANGES], 0], st.changes[s[CHANGES], 1] = s[EDGE], gated
-            s[CHANGES] += 1
+        change(st, s[EDGE], gated)
     s[UNITS] = 0
     s[EDGE] += c.fixed[WINDOW]
 
@@ -196,8 +209,6 @@ def pass_edge(c: Columns, st: State) -> None:
 def advance(c: Columns, st: State, now: int) -> None:
     """Pass every edge up to `now`."""
     window, s = c.fixed[WINDOW], st.scalar
-    if window == 0:
-        return
     if s[EDGE] <= now:
         pass_edge(c, st)
     if s[EDGE] <= now:
@@ -211,6 +222,8 @@ def stream_work(c: Columns, st: State, now: int, work: int) -> int:
     """The tick at which the last of `work` units is in; the level is then `GATED`."""
     advance(c, st, now)
     s = st.scalar
+    if c.fixed[STREAK]:
+        return stream_in_streak(c, st, now, work)
     while True:
         rate = c.fixed[GATED_RATE] if s[GATED] else c.fixed[FULL_RATE]
         room = (s[EDGE] - now) * rate if c.fixed[WINDOW] else work
@@ -223,6 +236,26 @@ def stream_work(c: Columns, st: State, now: int, work: int) -> int:
         work -= room
         now = s[EDGE]
         pass_edge(c, st)
+
+
+@compiled
+def stream_in_streak(c: Columns, st: State, now: int, work: int) -> int:
+    """The same where the array runs at full rate until a streak is `STREAK` ticks long."""
+    s, full, gated = st.scalar, c.fixed[FULL_RATE], c.fixed[GATED_RATE]
+    if now >= s[IDLE_AT]:
+        s[LIMIT_AT] = now + c.fixed[STREAK]
+    room = max(0, s[LIMIT_AT] - now) * full
+    if work <= room:
+        end: int = now - (-work // full)
+    else:
+        begins = max(now, s[LIMIT_AT])
+        if not s[GATED]:
+            change(st, begins, 1)
+        end = begins - (-(work - room) // gated)
+    s[BUSY_UNTIL] = end
+    s[IDLE_AT] = end + c.fixed[IDLE]
+    s[EDGE] = s[IDLE_AT] if s[GATED] else FAR
+    return end
 
 
 @compiled
@@ -239,11 +272,11 @@ def load_weights(c: Columns, st: State, now: int, full: int, gated: int) -> tupl
         k = s[CHANGES]
         while k > 0 and changes[k - 1, 0] > now:
             k -= 1
-        change = k < s[CHANGES] and changes[k, 0] < end
-        if not change and c.fixed[WINDOW] and s[EDGE] < end:
+        meets = k < s[CHANGES] and changes[k, 0] < end
+        if not meets and s[EDGE] < end:
             pass_edge(c, st)
             continue
-        if not change:
+        if not meets:
             return end, level
         before, after = (gated, full) if level else (full, gated)
         now, level = changes[k, 0], changes[k, 1]
@@ -553,12 +586,13 @@ def check_range(table: Table) -> None:
     longest = [c.astype(np.float64).max(axis=1, initial=0) for c in (table.cost_issue, table.cost_latency, table.cost_load, table.delays)]
     issue, latency, load, delay = longest
     t = table.throttle
-    window, full, threshold, *others = map(float, (t.window, t.full, t.threshold, t.phase, t.gated, table.follow_window, table.recent))
+    rates = (t.window, t.full, t.threshold, t.phase, t.gated, t.limit, t.idle, table.follow_window, table.recent)
+    window, full, threshold, *others = map(float, rates)
     time = sum(c.astype(np.float64).sum() for c in whole) + (table.packets.astype(np.float64) * table.packet).sum()
     time += (issue + latency + load)[table.cost].sum() + delay[table.update_delay].sum()
     value = np.abs(table.update_value.astype(np.float64)).sum()
-    # a window's work, and the product by which a load goes on at another rate
-    if max(time + 2 * window, value, window * full, threshold, *others, load.max(initial=0) ** 2) >= LIMIT:
+    # a window's or a streak's work, and the product by which a load goes on at another rate
+    if max(time + 2 * window, value, max(window, float(t.limit)) * full, threshold, *others, load.max(initial=0) ** 2) >= LIMIT:
         raise Unsupported("engine='compiled'", "times or semaphore values beyond 64 bits", "engine='simpy'")
 
 
@@ -567,6 +601,7 @@ def columns(table: Table) -> Columns:
     t = table.throttle
     fixed = (
         table.rows, table.rings, len(table.stream_names), table.follow_window, table.recent, t.window, t.full, t.gated, t.threshold,
+        t.limit, t.idle,
     )  # fmt: skip
     named = {name: np.ascontiguousarray(getattr(table, name)) for name in Columns._fields if name != "fixed"}
     return Columns(**named, fixed=np.array(fixed, np.int64))
@@ -581,7 +616,7 @@ def state(table: Table) -> State:
         return np.full(size, value, np.int64)
 
     st = State(
-        heap=np.zeros((1024, 3), np.int64), changes=np.zeros((64, 2), np.int64), scalar=full(9),
+        heap=np.zeros((1024, 3), np.int64), changes=np.zeros((64, 2), np.int64), scalar=full(SCALARS),
         ready=full(total, -1), start=full(total, -1), finish=full(total, -1),
         value=full(table.semaphores), waiters=full(table.semaphores),
         at_row=table.stream_ptr[:-1].copy(), fresh=full(streams, 1), waits_for=full(streams, -1), wanted=full(streams),
@@ -591,7 +626,7 @@ def state(table: Table) -> State:
         busy_rings=full(servers), turn=full(servers), active=full(servers), lump=full(servers, -1), lump_start=full(servers),
         lump_sent=full(servers), round=full(servers),
     )  # fmt: skip
-    st.scalar[EDGE] = t.phase if t.phase > 0 else t.window
+    st.scalar[EDGE] = (t.phase if t.phase > 0 else t.window) if t.window else FAR
     st.scalar[GATED] = st.changes[0, 1] = gated
     st.scalar[CHANGES] = 1
     return st

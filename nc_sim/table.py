@@ -65,14 +65,26 @@ MAX_UPDATES = 15  # per row; leaves room for an order within the row
 
 @attrs.frozen
 class Throttle:
-    """The array's rate by free-running windows. Work is counted in units: `full` per tick at full rate."""
+    """How the array's rate depends on its recent use. Work is counted in units: `full` per tick at full rate, `gated` below.
 
-    window: int  # ticks; 0: never throttled
+    Windows run freely, and each is full or gated by what streamed in the one before. A streak begins with a product that
+    finds the array idle for `idle` ticks or more; `limit` ticks later whatever streams is gated, until the array has been
+    idle for `idle` ticks. One kind at a time; with neither the array is never throttled.
+    """
+
+    window: int  # ticks; 0: no windows
     phase: int  # ticks from time zero to an edge
     full: int
     gated: int
     threshold: int  # units streamed in a window that keep or make the next one full
     starts_gated: bool
+    limit: int = 0  # ticks of a streak at full rate, at least 1; 0: no streaks
+    idle: int = 0  # ticks, at least 1
+
+    @property
+    def changes(self) -> bool:
+        """True if the rate is not always full."""
+        return self.window > 0 or self.limit > 0
 
 
 @attrs.frozen(eq=False)

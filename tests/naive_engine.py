@@ -1,8 +1,8 @@
 """The meaning of a Table, tick by tick and packet by packet, in the plainest way: slow, short, and to be believed.
 
-It shares nothing with the engines but the Table. Each tick: the array moves on from the tick before; a window's edge
-may change its rate; then everything that ends, in row order; then everything that begins: streams, transfers that
-arrive, and last the DMA engines, which pick their next packet knowing all of the tick's arrivals.
+It shares nothing with the engines but the Table. Each tick: the array moves on from the tick before; a window's edge or
+the length of a streak may change its rate; then everything that ends, in row order; then everything that begins: streams,
+transfers that arrive, and last the DMA engines, which pick their next packet knowing all of the tick's arrivals.
 
 Legal tables: an array row (LOAD, STREAM) has the same issue and the same START delays in all states, because its state
 is known only at its end; array rows share one stream, which is not ordered; a STREAM waits for every LOAD and STREAM
@@ -57,6 +57,8 @@ class Array:
     units: int = 0
     product: int = -1
     work: int = 0  # left of the product
+    streak: int = -1  # the tick at which it began; -1: the array has been idle long enough
+    last_busy: int = 0
     visible: int = 0  # latest finish of a product
     loads: list[Load] = attrs.field(factory=list)
     history: list[tuple[int, int]] = attrs.field(factory=list)
@@ -137,7 +139,7 @@ class Naive:
             streamed = min(a.work, self.t.throttle.gated if a.gated else self.t.throttle.full)
             a.units, a.work = a.units + streamed, a.work - streamed
             if a.work == 0:
-                row, a.product = a.product, -1
+                row, a.product, a.last_busy = a.product, -1, self.tick
                 self.array_done(row, 2 * a.gated)
         for load in [x for x in a.loads if x.end == self.tick]:
             a.loads.remove(load)
@@ -145,10 +147,18 @@ class Naive:
 
     def pass_edge(self) -> None:
         a, throttle = self.array, self.t.throttle
-        if not throttle.window or self.tick != a.edge:
-            return
-        gated = a.units < throttle.threshold
-        a.units, a.edge = 0, a.edge + throttle.window
+        if throttle.limit and a.streak >= 0:
+            if a.product < 0 and self.tick - a.last_busy >= throttle.idle:
+                a.streak = -1
+            self.set_level(a.streak >= 0 and (a.gated or (a.product >= 0 and self.tick - a.streak >= throttle.limit)))
+        if throttle.window and self.tick == a.edge:
+            gated = a.units < throttle.threshold
+            a.units, a.edge = 0, a.edge + throttle.window
+            self.set_level(gated)
+
+    def set_level(self, gated: bool) -> None:
+        """Loads under way go on at the other rate."""
+        a = self.array
         if gated != a.gated:
             for load in a.loads:
                 left = Fraction(load.end - self.tick) * load.ticks[gated] / load.ticks[a.gated]
@@ -218,6 +228,9 @@ class Naive:
             a.loads.append(Load(row, now + ticks[a.gated], ticks, behind))
         elif rule == Rule.STREAM:
             a.product, a.work = row, int(t.work[row])
+            if t.throttle.limit:
+                a.streak = now if a.streak < 0 else a.streak
+                self.set_level(a.gated or now - a.streak >= t.throttle.limit)
         else:
             state = int(rule == Rule.FOLLOW and now - x.followed < t.follow_window)
             finish = now + int(t.cost_latency[cost, state])

@@ -236,6 +236,8 @@ def plans(draw: Any) -> Plan:
     window = draw(st.sampled_from((0, 2, 3, LONGEST_LOAD, 8, 11, 16)))
     phase = draw(st.integers(0, max(0, window - 1)))
     throttle = Throttle(window, phase, full, gated, draw(st.integers(0, max(1, window * full // 2))), draw(st.booleans()))
+    if draw(st.integers(0, 3)) == 3:
+        throttle = Throttle(0, 0, full, gated, 0, False, draw(st.sampled_from((1, 2, 5, 9, 20))), draw(st.sampled_from((1, 2, 4, 9))))
     return Plan(
         tuple(map(tuple, streams)),
         tuple(draw(st.integers(0, 12)) for _ in range(count)),
@@ -350,6 +352,11 @@ def array(*rows: Row, window: int = 20, phase: int = 0, threshold: int = 8, star
 WEIGHTS = Row(rule=Rule.LOAD, load=(3, 2, 6, 5), latency=(1, 2, 3, 4))
 
 
+def streaks(*rows: Row, limit: int = 20, idle: int = 3, full: int = 2, gated: int = 1) -> Plan:
+    """The same with a throttle by streaming time."""
+    return attrs.evolve(array(*rows), throttle=Throttle(0, 0, full, gated, 0, False, limit, idle))
+
+
 def product(work: int, **more: Any) -> Row:
     return Row(rule=Rule.STREAM, work=work, latency=(1, 1, 5, 5), **more)
 
@@ -373,6 +380,27 @@ ARRAYS = {
     "quiet windows": array(WEIGHTS, product(14, issue=90), WEIGHTS, product(40), WEIGHTS, product(50)),
     "rounds up": array(WEIGHTS, product(7), WEIGHTS, product(9), starts_gated=False, threshold=0),
     "no throttle": array(WEIGHTS, product(7), WEIGHTS, product(9), window=0),
+}
+
+# WEIGHTS take 3 ticks at full rate, so the first product streams from 3 and is gated from 23.
+STREAKS = {
+    "ends at the limit": streaks(WEIGHTS, product(40), product(9)),
+    "passes the limit by one": streaks(WEIGHTS, product(41), product(9)),
+    "ends before the limit": streaks(WEIGHTS, product(37), product(9)),
+    "idle for less than a slot": streaks(WEIGHTS, product(10, issue=7), product(80)),  # 3 to 8, then from 10
+    "idle for a slot": streaks(WEIGHTS, product(10, issue=8), product(80)),  # 3 to 8, then from 11
+    "a slot without use after the limit": streaks(WEIGHTS, product(50, issue=33), product(80)),  # gated 23 to 33, then from 36
+    "less than a slot after the limit": streaks(WEIGHTS, product(50, issue=32), product(80)),
+    "the limit falls into a pause": streaks(WEIGHTS, product(36, issue=22), product(10), idle=5),  # 3 to 21, then from 25
+    "a load behind a gated product": streaks(WEIGHTS, product(60, issue=23), WEIGHTS, product(9)),
+    "a load meets the limit": streaks(WEIGHTS, product(60, issue=19), attrs.evolve(WEIGHTS, load=(9, 8, 18, 16)), product(9)),
+    "a load outlasts the streak": streaks(
+        WEIGHTS, product(50, issue=29), attrs.evolve(WEIGHTS, load=(9, 8, 18, 16)), product(50), limit=20, idle=5
+    ),
+    "a load ends with the slot": streaks(
+        WEIGHTS, product(50, issue=29), attrs.evolve(WEIGHTS, load=(3, 3, 7, 6)), product(50), limit=20, idle=3
+    ),
+    "rounds up in both": streaks(WEIGHTS, product(65, issue=30), product(7), full=3, gated=2),
 }
 
 DIRECTED: dict[str, Plan] = {
@@ -400,6 +428,7 @@ DIRECTED: dict[str, Plan] = {
     "free": FREE,
     **{f"follow window {window}": plan for window, plan in FOLLOWING.items()},
     **ARRAYS,
+    **STREAKS,
 }
 
 
@@ -418,6 +447,8 @@ def array_plans(draw: Any) -> Plan:
         else:
             rows.append(Row(issue, latency, Rule.STREAM, work=draw(st.integers(1, 60))))
     full, threshold = draw(st.integers(1, 2)), draw(st.integers(1, 20))
+    if draw(st.integers(0, 2)) == 2:
+        return streaks(*rows, limit=draw(st.integers(1, 25)), idle=draw(st.integers(1, 9)), full=2 * full, gated=draw(st.integers(1, full)))
     return array(
         *rows,
         window=window,

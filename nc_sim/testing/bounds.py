@@ -142,7 +142,7 @@ def _row_at_most(table: Table, row: int) -> int:
     if table.rule[row] == Rule.LOAD:
         streaming = int(table.cost_load[cost].max())
     elif table.rule[row] == Rule.STREAM:
-        rates = [table.throttle.full, *([table.throttle.gated] if table.throttle.window else [])]
+        rates = [table.throttle.full, *([table.throttle.gated] if table.throttle.changes else [])]
         streaming = -(-int(table.work[row]) // max(1, min(rates)))
     done = streaming + int(table.cost_latency[cost].max()) + _latest_update(table, row)
     return max(done, int(table.cost_issue[cost].max()))

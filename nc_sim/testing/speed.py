@@ -73,7 +73,7 @@ def _worst_less_best(table: Table) -> int:
     load = (table.cost_load.max(axis=1) - table.cost_load.min(axis=1))[cost] * (rule == Rule.LOAD)
     total = int((spread * (rule != Rule.ALWAYS)).sum() + load.sum())
     total += int((table.delays.max(axis=1) - table.delays.min(axis=1))[table.update_delay].sum())
-    if table.throttle.window:
+    if table.throttle.changes:
         work = table.work[rule == Rule.STREAM]
         total += int((-(-work // max(1, table.throttle.gated)) - work // table.throttle.full).sum())
     return total

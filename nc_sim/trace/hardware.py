@@ -332,7 +332,7 @@ def _values(semaphore: Ints, op: Ints, amount: Ints) -> Ints:
 
 
 def _gate(table: Table, timeline: Timeline) -> GateStates:
-    ratio = Fraction(table.throttle.gated, table.throttle.full) if table.throttle.window else Fraction(1)
+    ratio = Fraction(table.throttle.gated, table.throttle.full) if table.throttle.changes else Fraction(1)
     n = GATE_STEPS if GATE_STEPS % ratio.denominator == 0 else ratio.denominator
     end = int(timeline.finish.max(initial=0))
     ticks = [t for t, _ in timeline.gate] + [end]

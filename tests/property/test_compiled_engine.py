@@ -303,9 +303,8 @@ def uncontended(plan: Plan) -> Plan:
 
     servers = iter(range(1000))
     streams = tuple(tuple(map(plain, s)) for s in plan.streams)
-    return attrs.evolve(
-        plan, streams=streams, throttle=attrs.evolve(plan.throttle, window=0, gated=plan.throttle.full), servers=max(1, next(servers))
-    )
+    never = attrs.evolve(plan.throttle, window=0, limit=0, gated=plan.throttle.full)
+    return attrs.evolve(plan, streams=streams, throttle=never, servers=max(1, next(servers)))
 
 
 @settings(RANDOM, max_examples=200)
@@ -374,8 +373,8 @@ MUTANTS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "following includes its limit": ("st.followed[s] < c.fixed[FOLLOW_WINDOW]", "st.followed[s] <= c.fixed[FOLLOW_WINDOW]"),
     "results of an ordered stream overtake": ("finish = max(finish, st.visible[s])", "pass"),
     "a load that begins as a product ends is behind it": ("1 if now < st.scalar[BUSY_UNTIL]", "1 if now <= st.scalar[BUSY_UNTIL]"),
-    "an edge at a beginning is not passed": ("    if window == 0:\n", "    now -= 1\n    if window == 0:\n"),
-    "an edge at a product's end is passed": ("if work <= room:", "if work < room or c.fixed[WINDOW] == 0:"),
+    "an edge at a beginning is not passed": ("c.fixed[WINDOW], st.scalar\n", "c.fixed[WINDOW], st.scalar\n    now -= 1\n"),
+    "an edge at a product's end is passed": ("<= room:\n            s[UNITS]", "< room or c.fixed[WINDOW] == 0:\n            s[UNITS]"),
     "a wrong window edge": ("t.phase if t.phase > 0", "t.phase if t.phase >= 0"),
     "a change at a load's end counts": ("changes[k, 0] < end", "changes[k, 0] <= end"),
     "a load looks back one tick short": ("while changes[k, 0] > now:", "while changes[k, 0] >= now and k > 0:"),
@@ -384,6 +383,15 @@ MUTANTS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "windows keep what streamed before": ("    s[UNITS] = 0\n", ""),
     "quiet windows shift the next edge": ("s[EDGE] += ((now - s[EDGE]) // window + 1) * window", "s[EDGE] = now + window"),
     "a product's last tick rounds down": ("now - (-work // rate)", "now + max(1, work // rate)"),
+    "a slot without use does not end a streak": ("if now >= s[IDLE_AT]:", "if now > s[IDLE_AT]:"),
+    "a streak never ends": ("if now >= s[IDLE_AT]:", "if s[IDLE_AT] == 0:"),
+    "every product is a streak": ("if now >= s[IDLE_AT]:", "if True:"),
+    "the limit of a streak is a tick late": ("s[LIMIT_AT] = now + c.fixed[STREAK]", "s[LIMIT_AT] = now + c.fixed[STREAK] + 1"),
+    "a product that ends at the limit is gated": ("if work <= room:\n        end", "if work < room:\n        end"),
+    "what streamed before the limit streams again": ("begins - (-(work - room) // gated)", "begins - (-work // gated)"),
+    "a gated product behind the limit starts at it": ("begins = max(now, s[LIMIT_AT])", "begins = s[LIMIT_AT]"),
+    "a streak's limit outlasts it": ("s[EDGE] = s[IDLE_AT] if s[GATED] else FAR", "s[EDGE] = FAR"),
+    "an idle array is full at once": ("s[IDLE_AT] = end + c.fixed[IDLE]", "s[IDLE_AT] = end"),
 }  # fmt: skip
 
 
