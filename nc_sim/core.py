@@ -77,6 +77,7 @@ class _Run:
         self.packets, self.packet, self.first, self.last, self.load, self.ring = (
             c.tolist() for c in (table.packets, table.packet, table.first, table.last, table.load, table.ring)
         )
+        self.bucket = Bucket(table)
         self.rows = table.rows
         self.first_transfer_priority = BEGIN + len(table.stream_names)
         self.server_priority = self.first_transfer_priority + total
@@ -232,7 +233,8 @@ class _Server:
     """One DMA engine: one packet at a time, in-order rings, round robin between them packet by packet.
 
     While only one ring has work, its packets are passed in one event ("lump"); a transfer that arrives on another ring
-    meanwhile breaks the lump at the packet boundary, so that the result is the same as packet by packet.
+    meanwhile breaks the lump at the packet boundary, so that the result is the same as packet by packet. With a bucket the
+    packets of the other engines decide too, so there every packet is an event.
     """
 
     def __init__(self, run: _Run, index: int) -> None:
@@ -293,17 +295,17 @@ class _Server:
             self.run.start[self.run.rows + t] = now
             for hook in self.run.on_start:
                 hook(self.run.rows + t, now)
-        if sum(map(bool, self.queue)) == 1:
+        if not self.table.drain and sum(map(bool, self.queue)) == 1:
             self.lump = (t, now, sent)
             self.sent[t] = packets if packets else 1
             length = (packets - sent) * self.run.packet[t] + (self.extra[t] if sent == 0 else 0) * bool(packets)
             self.finish_in(length + self.run.last[t], t)
         elif sent < packets:
             self.sent[t] = sent + 1
-            self.pick_in(self.run.packet[t] + (self.extra[t] if sent == 0 else 0))
+            self.pick_in(self.run.bucket.packet(t, now, self.run.packet[t] + (self.extra[t] if sent == 0 else 0)))
         else:
             self.sent[t] = max(sent, 1)
-            self.finish_in(self.run.last[t], t)
+            self.finish_in(self.run.bucket.last(t, now, self.run.last[t]), t)
 
     def finish_in(self, delay: int, t: int) -> None:
         self.round += 1
@@ -342,6 +344,31 @@ class _Server:
             self.pick_in(0)
         else:
             self.active = False
+
+
+class Bucket:
+    """What all DMA engines move together: packets put units in, which drain at one rate in the order they came."""
+
+    def __init__(self, table: Table) -> None:
+        self.drain = table.drain
+        self.units, self.burst, self.settle = (c.tolist() for c in (table.units, table.burst, table.settle))
+        self.level, self.at = 0, 0  # units at a tick
+        self.drained: dict[int, int] = {}  # transfer -> tick at which its packets so far have drained
+
+    def packet(self, t: int, now: int, length: int) -> int:
+        """How long a packet takes that begins now and would take `length` alone."""
+        if not self.drain:
+            return length
+        self.level = max(0, self.level - self.drain * (now - self.at)) + self.units[t]
+        self.at = now
+        self.drained[t] = now - (-self.level // self.drain)
+        return max(length, -((self.burst[t] - self.level) // self.drain))
+
+    def last(self, t: int, now: int, length: int) -> int:
+        """How long the semaphore packet takes: until the packets before it have settled, where it waits for that."""
+        if self.settle[t] < 0 or t not in self.drained:
+            return length
+        return max(length, self.drained[t] + self.settle[t] - now)
 
 
 class Gate:

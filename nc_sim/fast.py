@@ -40,8 +40,8 @@ CACHE = "numba.core.caching"  # what reads and writes the machine code on disk
 LIMIT = 1 << 61  # of times and values: sums of two stay inside 64 bits
 
 # scalars of a run, in `State.scalar`
-EVENTS, BEGUN, EDGE, UNITS, BUSY_UNTIL, GATED, CHANGES, STARTED, FULL, LIMIT_AT, IDLE_AT = range(11)
-SCALARS = 11
+EVENTS, BEGUN, EDGE, UNITS, BUSY_UNTIL, GATED, CHANGES, STARTED, FULL, LIMIT_AT, IDLE_AT, LEVEL, LEVEL_AT = range(13)
+SCALARS = 13
 DONE, PAUSED, GROW = range(3)
 
 
@@ -93,10 +93,13 @@ class Columns(NamedTuple):
     load: Ints
     busy_delay: Ints
     busy_stall: Ints
-    fixed: Ints  # rows, rings, streams, follow_window, recent, throttle: window, full, gated, threshold, limit, idle
+    units: Ints
+    burst: Ints
+    settle: Ints
+    fixed: Ints  # rows, rings, streams, follow_window, recent, throttle: window, full, gated, threshold, limit, idle; drain
 
 
-ROWS, RINGS, STREAMS, FOLLOW_WINDOW, RECENT, WINDOW, FULL_RATE, GATED_RATE, THRESHOLD, STREAK, IDLE = range(11)
+ROWS, RINGS, STREAMS, FOLLOW_WINDOW, RECENT, WINDOW, FULL_RATE, GATED_RATE, THRESHOLD, STREAK, IDLE, DRAIN = range(12)
 
 
 class State(NamedTuple):
@@ -121,6 +124,7 @@ class State(NamedTuple):
     sent: Ints  # packets started; -1: not queued
     extra: Ints
     behind: Ints  # the next in its ring
+    drained: Ints  # tick at which its packets so far have left the bucket; -1: it put nothing in
     # of each ring of each DMA engine
     head: Ints
     tail: Ints
@@ -421,6 +425,28 @@ def pick_at(c: Columns, st: State, d: int, tick: int) -> None:
 
 
 @compiled
+def fill(c: Columns, st: State, t: int, now: int, length: int) -> int:
+    """How long a packet takes that begins now and would take `length` alone: the bucket may hold it up."""
+    drain, s = c.fixed[DRAIN], st.scalar
+    if drain == 0:
+        return length
+    s[LEVEL] = max(0, s[LEVEL] - drain * (now - s[LEVEL_AT])) + c.units[t]
+    s[LEVEL_AT] = now
+    st.drained[t] = now - (-s[LEVEL] // drain)
+    over: int = -((c.burst[t] - s[LEVEL]) // drain)
+    return max(length, over)
+
+
+@compiled
+def settled(c: Columns, st: State, t: int, now: int) -> int:
+    """The end of a semaphore packet that begins now."""
+    end: int = now + c.last[t]
+    if c.settle[t] >= 0 and st.drained[t] >= 0:
+        end = max(end, st.drained[t] + c.settle[t])
+    return end
+
+
+@compiled
 def pick(c: Columns, st: State, d: int, now: int) -> None:
     """Send the next packet of the next ring that has one; all packets while no other ring has any."""
     rings = c.fixed[RINGS]
@@ -435,17 +461,17 @@ def pick(c: Columns, st: State, d: int, now: int) -> None:
     if sent == 0 and st.start[row] < 0:
         st.start[row] = now
     first = st.extra[t] if sent == 0 else 0
-    if st.busy_rings[d] == 1:
+    if st.busy_rings[d] == 1 and c.fixed[DRAIN] == 0:
         st.lump[d], st.lump_start[d], st.lump_sent[d] = t, now, sent
         st.sent[t] = packets if packets else 1
         length = (packets - sent) * c.packet[t] + first if packets else 0
         finish_at(c, st, d, t, now + length + c.last[t])
     elif sent < packets:
         st.sent[t] = sent + 1
-        pick_at(c, st, d, now + c.packet[t] + first)
+        pick_at(c, st, d, now + fill(c, st, t, now, c.packet[t] + first))
     else:
         st.sent[t] = max(sent, 1)
-        finish_at(c, st, d, t, now + c.last[t])
+        finish_at(c, st, d, t, settled(c, st, t, now))
 
 
 @compiled
@@ -582,7 +608,7 @@ def keep_nothing() -> None:
 
 def check_range(table: Table) -> None:
     """Python's integers have no end, these have 64 bits. Unsupported if a time or a semaphore's value might not fit."""
-    whole = (table.stream_start, table.arrival, table.busy_delay, table.busy_stall, table.first, table.last, table.work)
+    whole = (table.stream_start, table.arrival, table.busy_delay, table.busy_stall, table.first, table.last, table.work, table.settle)
     longest = [c.astype(np.float64).max(axis=1, initial=0) for c in (table.cost_issue, table.cost_latency, table.cost_load, table.delays)]
     issue, latency, load, delay = longest
     t = table.throttle
@@ -590,7 +616,9 @@ def check_range(table: Table) -> None:
     window, full, threshold, *others = map(float, rates)
     time = sum(c.astype(np.float64).sum() for c in whole) + (table.packets.astype(np.float64) * table.packet).sum()
     time += (issue + latency + load)[table.cost].sum() + delay[table.update_delay].sum()
-    value = np.abs(table.update_value.astype(np.float64)).sum()
+    put_in = (table.packets.astype(np.float64) * table.units).sum()
+    time += put_in / max(1, table.drain)
+    value = max(np.abs(table.update_value.astype(np.float64)).sum(), put_in, time * table.drain, table.burst.max(initial=0))
     # a window's or a streak's work, and the product by which a load goes on at another rate
     if max(time + 2 * window, value, max(window, float(t.limit)) * full, threshold, *others, load.max(initial=0) ** 2) >= LIMIT:
         raise Unsupported("engine='compiled'", "times or semaphore values beyond 64 bits", "engine='simpy'")
@@ -601,7 +629,7 @@ def columns(table: Table) -> Columns:
     t = table.throttle
     fixed = (
         table.rows, table.rings, len(table.stream_names), table.follow_window, table.recent, t.window, t.full, t.gated, t.threshold,
-        t.limit, t.idle,
+        t.limit, t.idle, table.drain,
     )  # fmt: skip
     named = {name: np.ascontiguousarray(getattr(table, name)) for name in Columns._fields if name != "fixed"}
     return Columns(**named, fixed=np.array(fixed, np.int64))
@@ -622,6 +650,7 @@ def state(table: Table) -> State:
         at_row=table.stream_ptr[:-1].copy(), fresh=full(streams, 1), waits_for=full(streams, -1), wanted=full(streams),
         followed=full(streams, NEVER), visible=full(streams),
         sent=full(table.transfers, -1), extra=full(table.transfers), behind=full(table.transfers, -1),
+        drained=full(table.transfers, -1),
         head=full(rings, -1), tail=full(rings, -1), latest=full(rings), held=full(rings, -1), last_load=full(rings, NEVER),
         busy_rings=full(servers), turn=full(servers), active=full(servers), lump=full(servers, -1), lump_start=full(servers),
         lump_sent=full(servers), round=full(servers),

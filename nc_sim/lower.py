@@ -279,7 +279,7 @@ class _Lowering:
         if latency is None:
             shares = dma_timing.shares(dma, self.chip)
         else:  # it meets no DMA engine
-            shares = [dma_timing.Share(-1, 1, 0, max(1, ticks(latency) - 1), 0, 0, False, 0, 0)]
+            shares = [dma_timing.Share(-1, 1, 0, max(1, ticks(latency) - 1), 0, 0, False, 0, 0, 0, 0, -1)]
         rows = sum(dma_timing.rows_by_engine(dma, self.chip)[0])
         trigger, shown = -1, 0
         if dma.generation != "software":
@@ -390,6 +390,7 @@ class _Lowering:
             delays=np.array(list(self.delays), np.int64).reshape(-1, STATES),
             ring=np.repeat(dmas[:, 1], fan),
             **columns,
+            drain=dma_timing.core_limit(reader).drain,
             servers=reader("dma.engines"),
             rings=max(1, len(self.rings)),
             semaphores=int(present.sum()),
@@ -428,7 +429,9 @@ class _Lowering:
 
 
 # a transfer's columns of the table, by the field of its share
-SHARE = ("server", "arrival", "packets", "packet", "first", "last", "load", "busy_delay", "busy_stall")
+SHARE = (
+    "server", "arrival", "packets", "packet", "first", "last", "load", "busy_delay", "busy_stall", "units", "burst", "settle",
+)  # fmt: skip
 
 
 def _waits(step: Step) -> tuple[int, ...]:

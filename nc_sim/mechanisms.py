@@ -40,6 +40,9 @@ MECHANISMS: dict[str, Mechanism] = {
     "dma-row-overhead": Mechanism(
         "fixed time per descriptor row", {"dma.row_ns": 0, "dma.small_load_row_ns": 0, "dma.small_store_row_ns": 0}
     ),
+    "dma-core-limit": Mechanism(
+        "what all DMA engines of a core move together", {"dma.core_load_bytes_per_ns": 0, "dma.core_store_bytes_per_ns": 0}
+    ),
     "dma-store-ring-limit": Mechanism("triggers that stall behind unfinished stores", {"dma.store_ring_limit": 0}),
     "hardware-descriptor-generation": Mechanism(
         "sequencer time of hardware triggers",

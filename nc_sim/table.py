@@ -9,6 +9,10 @@ What an engine may rely on: every issue interval, latency, START delay and STREA
 (LOAD, STREAM) share one stream, which is not ordered; a STREAM waits for every earlier LOAD and STREAM; their issue
 interval and START delays are the same in all states. A ring belongs to one stream. Updates of transfers count from
 FINISH.
+
+The bucket is what all DMA engines share: every packet puts its units in when it begins, and they drain in that order. So a
+transfer with no burst moves at the bucket's rate, one with a burst runs ahead of it by so much, and one that settles is
+complete only when its units have drained.
 """
 
 from __future__ import annotations
@@ -127,7 +131,11 @@ class Table:
     load: Ints  # 1: loads meet the busy rule
     busy_delay: Ints
     busy_stall: Ints
+    units: Ints  # of the bucket, that one packet puts in
+    burst: Ints  # units in the bucket with which a packet may end; with more it ends when they have drained
+    settle: Ints  # ticks from its packets drained to the end of its semaphore packet, at least; -1: that waits for no bucket
     # scalars
+    drain: int  # units that leave the bucket in a tick; 0: there is none
     servers: int
     rings: int
     semaphores: int

@@ -74,6 +74,7 @@ class DmaEngine:
     turn: int = 0
     packet_end: int = LONG_AGO
     completes: int = -1  # the transfer whose semaphore packet is under way
+    needs: int = 0  # units that must have drained before the packet under way ends
 
 
 def simulate(table: Table) -> Outcome:
@@ -97,8 +98,13 @@ class Naive:
         self.arrivals: dict[int, dict[int, bool]] = defaultdict(dict)  # tick -> transfer -> it comes again
         self.promised: dict[tuple[int, int], int] = {}  # (DMA engine, ring) -> latest nominal arrival
 
+        self.put_in = self.out = 0  # units of the bucket, from the beginning
+        self.mark: dict[int, int] = {}  # transfer -> what must drain before its packets so far have
+        self.drained: dict[int, int] = {}  # transfer -> the tick at which that was so
+
     def run(self) -> Outcome:
         while self.pending():
+            self.drain()
             self.move_array()
             self.pass_edge()
             self.end_phase()
@@ -129,6 +135,21 @@ class Naive:
             if self.value[semaphore] < wanted:
                 return semaphore, wanted, self.value[semaphore]
         return ()
+
+    # ---- the bucket
+
+    def drain(self) -> None:
+        """What left the bucket since the last tick; what is held up for it goes on being so."""
+        self.out = min(self.put_in, self.out + self.t.drain)
+        for t, mark in self.mark.items():
+            if self.out >= mark and t not in self.drained:
+                self.drained[t] = self.tick
+        for engine in self.dma:
+            t = engine.completes
+            settles = t in self.mark and self.t.settle[t] >= 0
+            early = settles and (t not in self.drained or self.tick < self.drained[t] + int(self.t.settle[t]))
+            if engine.packet_end == self.tick and (early or self.out < engine.needs):
+                engine.packet_end += 1
 
     # ---- the array
 
@@ -288,6 +309,13 @@ class Naive:
             stall = engine.stall[t] if engine.sent[t] == 0 else 0
             engine.packet_end = self.tick + int(self.t.packet[t]) + stall
             engine.sent[t] += 1
+            if self.t.drain:
+                self.put_in += int(self.t.units[t])
+                self.mark[t] = self.put_in
+                self.drained.pop(t, None)
+                if self.out >= self.put_in:
+                    self.drained[t] = self.tick
+                engine.needs = self.put_in - int(self.t.burst[t])
         else:
             engine.packet_end = self.tick + int(self.t.last[t])
             engine.completes = t

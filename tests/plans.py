@@ -48,6 +48,9 @@ class Move:
     busy_stall: int = 0
     server: int = 0
     updates: tuple[Up, ...] = ()
+    units: int = 0
+    burst: int = 0
+    settle: int = -1
 
 
 @attrs.frozen
@@ -88,6 +91,7 @@ class Plan:
     servers: int = 1
     follow_window: int = 0
     recent: int = 0
+    drain: int = 0
 
     def table(self) -> Table:
         rows = [r for s in self.streams for r in s]
@@ -129,6 +133,10 @@ class Plan:
             load=ints(int(m.load) for m in moves),
             busy_delay=ints(m.busy_delay for m in moves),
             busy_stall=ints(m.busy_stall for m in moves),
+            units=ints(m.units for m in moves),
+            burst=ints(m.burst for m in moves),
+            settle=ints(m.settle for m in moves),
+            drain=self.drain,
             servers=self.servers,
             rings=self.rings,
             semaphores=semaphores,
@@ -197,6 +205,9 @@ def moves(draw: Any, rings: Sequence[int], servers: int, totals: dict[int, int],
         busy_stall=draw(st.sampled_from((0, 2, 7))) if load else 0,
         server=draw(st.integers(-1 if draw(st.integers(0, 7)) == 7 else 0, servers - 1)),
         updates=draw_updates(draw, totals, (FINISH,), False),
+        units=draw(st.integers(0, 60)),
+        burst=draw(st.sampled_from((0, 0, 7, 50))),
+        settle=draw(st.sampled_from((-1, 0, 3, 14))),
     )
 
 
@@ -247,6 +258,7 @@ def plans(draw: Any) -> Plan:
         servers,
         draw(st.integers(0, 12)),
         draw(st.integers(0, 20)),
+        draw(st.sampled_from((0, 0, 1, 3, 7))),
     )
 
 
@@ -331,6 +343,26 @@ OVERTAKING = Plan(
 )
 IN_ORDER = Plan(((Row(latency=20), Row(latency=3, updates=(Up(0),)), Row(latency=25)), WAITER), ordered=(1, 0))
 FREE = Plan(((Row(moves=(Move(server=-1, arrival=3, packet=7, updates=(Up(0),)), Move(server=-1, arrival=1, packet=5))),), WAITER))
+
+# Two DMA engines and a bucket that drains 2 units a tick. Each packet of 10 ticks puts 30 in, so alone it takes 15.
+BUCKETS = {
+    "one engine": triggers((0, Move(packets=3, units=30)), drain=2),
+    "two engines": triggers((0, Move(packets=3, units=30)), (3, Move(packets=2, units=30, ring=1, server=1)), servers=2, drain=2),
+    "no limit reached": triggers((0, Move(packets=3, units=20)), drain=2),
+    "with a burst": triggers((0, Move(packets=6, units=30, burst=40)), drain=2),
+    "a burst that settles": triggers((0, Move(packets=6, units=30, burst=40, settle=4)), drain=2),
+    "settles at once": triggers((0, Move(packets=1, packet=40, units=30, settle=4, last=3)), drain=2),
+    "nothing to settle": triggers((0, Move(packets=0, units=30, settle=9)), drain=2),
+    "a pause refills": triggers((0, Move(packets=4, units=30, burst=40)), (100, Move(packets=4, units=30, burst=40)), drain=2),
+    "with a stall": triggers((0, Move(packets=2, units=30, first=4)), (0, Move(packets=2, units=31, first=6, ring=1)), drain=2),
+    "both directions": triggers(
+        (0, Move(packets=4, units=31, burst=60, settle=3)), (5, Move(packets=4, units=30, ring=1, server=1)), servers=2, drain=2
+    ),
+    "two engines at once": triggers((0, Move(packets=2, units=30)), (0, Move(packets=2, units=30, ring=1, server=1)), servers=2, drain=2),
+    "settles behind others": triggers(
+        (0, Move(packets=1, units=30, burst=90, settle=1)), (0, Move(packets=9, units=30, burst=90, ring=1, server=1)), servers=2, drain=2
+    ),
+}
 
 FOLLOWS = Row(issue=(10, 9, 9, 9), latency=(4, 7, 7, 7), rule=Rule.FOLLOW)
 FOLLOWING = {window: Plan(((FOLLOWS, FOLLOWS, Row(), FOLLOWS),), follow_window=window) for window in (5, 6, 7)}
@@ -429,6 +461,7 @@ DIRECTED: dict[str, Plan] = {
     **{f"follow window {window}": plan for window, plan in FOLLOWING.items()},
     **ARRAYS,
     **STREAKS,
+    **{f"bucket, {name}": plan for name, plan in BUCKETS.items()},
 }
 
 

@@ -131,7 +131,9 @@ def serial_sum_ns(result: Result) -> float:
         work = int(table.packets[k] * table.packet[k] + table.last[k])
         stalls = int(table.first[k] + table.busy_stall[k] + table.busy_delay[k]) + 1  # one tick behind one that comes again
         total += int(table.arrival[k]) + (int(table.packet[k]) if table.server[k] < 0 else work + stalls)
-        total += _latest_update(table, table.rows + k)
+        total += _latest_update(table, table.rows + k) + max(0, int(table.settle[k]))
+    if table.drain:  # packets held up, each rounded up
+        total += int((table.packets * table.units).sum()) // table.drain + int(table.packets.sum()) + table.transfers
     return float(result.chip.ns(total))
 
 

@@ -91,6 +91,8 @@ def _contention(table: Table) -> int:
         mine = table.server == server
         if len(set(table.ring[mine].tolist())) > 1:
             total += int((table.packets * table.packet + table.first + table.busy_stall + table.last)[mine].sum())
+    if table.drain:  # engines take turns in another order
+        total += int((table.packets * table.units).sum()) // table.drain + int(table.packets.sum())
     return total
 
 

@@ -9,6 +9,7 @@ Source: replay of trn2 instruction streams (docs/timing.md, DMA).
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import attrs
@@ -34,6 +35,31 @@ class Share:
     load: bool
     busy_delay: int
     busy_stall: int
+    units: int
+    burst: int
+    settle: int
+
+
+@attrs.frozen
+class CoreLimit:
+    """What all DMA engines move together, as the table's bucket counts it: `drain` units a tick, so many units a byte."""
+
+    drain: int = 0
+    load_units: Fraction = Fraction(0)
+    store_units: Fraction = Fraction(0)
+
+    def units(self, load: bool, count: int) -> int:
+        """Units of so many bytes."""
+        return int(count * (self.load_units if load else self.store_units))
+
+
+def core_limit(chip: Reader) -> CoreLimit:
+    """The smallest units in which both directions are whole. A direction without a limit puts none in."""
+    load, store = (chip(f"dma.core_{verb}_bytes_per_ns") / chip.chip.ticks_per_ns for verb in ("load", "store"))  # bytes a tick
+    drain = math.lcm(*(rate.numerator for rate in (load, store) if rate))
+    if not load and not store:
+        return CoreLimit()
+    return CoreLimit(drain, drain / load if load else Fraction(0), drain / store if store else Fraction(0))
 
 
 def trigger(dma: DmaDirect2d, engine: Engine, rows: int, chip: Reader) -> Cost:
@@ -75,6 +101,11 @@ def shares(dma: DmaDirect2d, chip: Reader) -> list[Share]:
     first, stagger = chip(f"{mode}.{verb}_first_ns"), chip(f"{mode}.{verb}_stagger_ns")
     stall = c.ticks(chip(f"{mode}.load_stall_ns")) if load else 0
     last = max(1, c.ticks(chip("dma.semaphore_packet_ns")))
+    limit = core_limit(chip)
+    burst, settle = 0, -1
+    if limit.drain:
+        burst = limit.units(load, chip(f"dma.core_{verb}_burst_bytes"))
+        settle = c.ticks(chip("dma.core_store_settle_ns")) if not load else -1
     out = []
     for k, n in enumerate(counts):
         kib = Fraction(n * size, 1024)
@@ -94,6 +125,9 @@ def shares(dma: DmaDirect2d, chip: Reader) -> list[Share]:
                 load=load,
                 busy_delay=c.ticks(chip(f"{mode}.busy_delay_ns")) if load else 0,
                 busy_stall=int(busy * n * packet + Fraction(1, 2)) if load else 0,
+                units=limit.units(load, size),
+                burst=burst,
+                settle=settle,
             )
         )
     return out

@@ -298,13 +298,13 @@ def uncontended(plan: Plan) -> Plan:
             ups = tuple(
                 attrs.evolve(u, op=Op.ADD, delay=u.delay if isinstance(u.delay, int) else min(u.delay)) for u in m.updates
             )  # fmt: skip
-            out.append(attrs.evolve(m, load=False, busy_delay=0, busy_stall=0, server=next(servers), updates=ups))
+            out.append(attrs.evolve(m, load=False, busy_delay=0, busy_stall=0, settle=-1, server=next(servers), updates=ups))
         return tuple(out)
 
     servers = iter(range(1000))
     streams = tuple(tuple(map(plain, s)) for s in plan.streams)
     never = attrs.evolve(plan.throttle, window=0, limit=0, gated=plan.throttle.full)
-    return attrs.evolve(plan, streams=streams, throttle=never, servers=max(1, next(servers)))
+    return attrs.evolve(plan, streams=streams, throttle=never, servers=max(1, next(servers)), drain=0)
 
 
 @settings(RANDOM, max_examples=200)
@@ -383,6 +383,16 @@ MUTANTS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "windows keep what streamed before": ("    s[UNITS] = 0\n", ""),
     "quiet windows shift the next edge": ("s[EDGE] += ((now - s[EDGE]) // window + 1) * window", "s[EDGE] = now + window"),
     "a product's last tick rounds down": ("now - (-work // rate)", "now + max(1, work // rate)"),
+    "the bucket refills a tick too much": ("drain * (now - s[LEVEL_AT])", "drain * (now - s[LEVEL_AT] + 1)"),
+    "the bucket never drains": ("drain * (now - s[LEVEL_AT])", "0"),
+    "every engine has its own bucket": ("s[LEVEL_AT] = now", "s[LEVEL_AT] = now + 10**6"),
+    "the bucket rounds down": ("-((c.burst[t] - s[LEVEL]) // drain)", "(s[LEVEL] - c.burst[t]) // drain"),
+    "a burst is refused": ("-((c.burst[t] - s[LEVEL]) // drain)", "-(-s[LEVEL] // drain)"),
+    "every transfer has a burst": ("-((c.burst[t] - s[LEVEL])", "-((max(c.burst) - s[LEVEL])"),
+    "nothing settles": ("if c.settle[t] >= 0 and", "if False and"),
+    "everything settles": ("if c.settle[t] >= 0 and", "if"),
+    "it settles with the whole bucket": ("st.drained[t] + c.settle[t])", "now - (-st.scalar[LEVEL] // c.fixed[DRAIN]) + c.settle[t])"),
+    "a settled packet is free": ("end = max(end, st.drained[t]", "end = max(now + 1, st.drained[t]"),
     "a slot without use does not end a streak": ("if now >= s[IDLE_AT]:", "if now > s[IDLE_AT]:"),
     "a streak never ends": ("if now >= s[IDLE_AT]:", "if s[IDLE_AT] == 0:"),
     "every product is a streak": ("if now >= s[IDLE_AT]:", "if True:"),
