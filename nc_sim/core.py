@@ -12,6 +12,7 @@ depend neither on insertion order nor on event ids:
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import simpy
 
 from .probe import Probe, hooks
-from .table import Op, Rule, Table, Throttle, When
+from .table import MOST_PORTS, Op, Rule, Table, Throttle, When
 from .timeline import Timeline, check_complete, column
 
 END = 2  # SimPy keeps 0 and 1 for its own process events
@@ -78,6 +79,7 @@ class _Run:
             c.tolist() for c in (table.packets, table.packet, table.first, table.last, table.load, table.ring)
         )
         self.bucket = Bucket(table)
+        self.ports = Ports(self)
         self.rows = table.rows
         self.first_transfer_priority = BEGIN + len(table.stream_names)
         self.server_priority = self.first_transfer_priority + total
@@ -132,7 +134,8 @@ class _Run:
         """One queue: in order, each row waiting for its semaphores, the next after the issue interval."""
         table, env, priority = self.table, self.env, BEGIN + s
         first, last = int(table.stream_ptr[s]), int(table.stream_ptr[s + 1])
-        cost, rule, work, fan = (c[first : last + 1].tolist() for c in (table.cost, table.rule, table.work, table.fan_ptr))
+        columns = (table.cost, table.rule, table.work, table.ports, table.fan_ptr)
+        cost, rule, work, ports, fan = (c[first : last + 1].tolist() for c in columns)
         issues, latencies, loads = (c.tolist() for c in (table.cost_issue, table.cost_latency, table.cost_load))
         followed = -(1 << 62)  # finish of the last row that another may follow
         in_order, visible = bool(table.stream_ordered[s]), 0  # latest finish so far: results become visible in order
@@ -145,6 +148,11 @@ class _Run:
                 event = _Event(env, None, None)
                 self.waiting[semaphore].append((s, wanted, event))
                 yield event
+                now = self.now
+            if ports[k]:
+                self.ports.ask(s, ports[k])
+                while not self.ports.free(s):
+                    yield self.ports.sleep(s)
                 now = self.now
             self.start[row] = now
             for hook in self.on_start:
@@ -165,6 +173,8 @@ class _Run:
                 finish = visible = max(finish, visible)
             if rule[k] == FOLLOW:
                 followed = finish
+            if ports[k]:
+                self.ports.hold(s, finish)
             if self.on_finish:
                 self.at(finish - now, END + row * ROW, self.finished, row)
             self.fire(row, now, streamed, finish, state)
@@ -344,6 +354,49 @@ class _Server:
             self.pick_in(0)
         else:
             self.active = False
+
+
+class Ports:
+    """What streams exclude each other from: first come, first served."""
+
+    def __init__(self, run: _Run) -> None:
+        self.run = run
+        self.asking: dict[int, int] = {}  # stream -> its ports, in the order in which they asked
+        self.held: dict[tuple[int, int], int] = {}  # (port, stream) -> tick until which it holds the port
+        self.asleep: dict[int, _Event] = {}
+
+    def ask(self, s: int, ports: int) -> None:
+        self.asking[s] = ports
+
+    def free(self, s: int) -> bool:
+        """Whether the stream may have its ports now; if others hold them it looks again when they are done."""
+        wanted, now = self.asking[s], self.run.now
+        until = max((tick for (port, other), tick in self.held.items() if other != s and wanted >> port & 1), default=0)
+        if until > now:
+            self.look(s, until)
+        before = itertools.takewhile(lambda other: other != s, self.asking)
+        return until <= now and not any(self.asking[other] & wanted for other in before)
+
+    def hold(self, s: int, finish: int) -> None:
+        """The stream has its ports; those that want one of them look again when it is done."""
+        mine = self.asking.pop(s)
+        for port in range(MOST_PORTS):
+            if mine >> port & 1:
+                self.held[port, s] = finish
+        for other, wanted in self.asking.items():
+            if wanted & mine:
+                self.look(other, finish)
+
+    def sleep(self, s: int) -> _Event:
+        event = self.asleep[s] = _Event(self.run.env, None, None)
+        return event
+
+    def look(self, s: int, tick: int) -> None:
+        self.run.at(tick - self.run.now, BEGIN + s, self.wake, s)
+
+    def wake(self, event: Any) -> None:
+        if (sleeper := self.asleep.pop(event._value, None)) is not None:
+            self.run.env.schedule(sleeper, BEGIN + event._value)
 
 
 class Bucket:

@@ -34,15 +34,17 @@ NEVER, FAR = -(1 << 62), 1 << 62
 FOLLOW, LOAD, STREAM = 1, 2, 3
 AT_START, AT_STREAMED = 0, 1
 ADD, SUB = 0, 1
+MOST_PORTS = 4
 EVENTS_PER_CALL = 1 << 19  # between two looks at progress and at Ctrl-C; a fraction of a second
 CHANGES_PER_EVENT = 16  # room for the gate's edges that one event may pass and find changed
 CACHE = "numba.core.caching"  # what reads and writes the machine code on disk
 LIMIT = 1 << 61  # of times and values: sums of two stay inside 64 bits
 
 # scalars of a run, in `State.scalar`
-EVENTS, BEGUN, EDGE, UNITS, BUSY_UNTIL, GATED, CHANGES, STARTED, FULL, LIMIT_AT, IDLE_AT, LEVEL, LEVEL_AT = range(13)
-SCALARS = 13
+EVENTS, BEGUN, EDGE, UNITS, BUSY_UNTIL, GATED, CHANGES, STARTED, FULL, LIMIT_AT, IDLE_AT, LEVEL, LEVEL_AT, ASKED = range(14)
+SCALARS = 14
 DONE, PAUSED, GROW = range(3)
+COME, LOOK = range(2)  # why a stream looks at its row: it has come to it or was woken; a port may be free
 
 
 def compiled(function: F, *, entry: bool = False) -> F:
@@ -69,6 +71,7 @@ class Columns(NamedTuple):
     cost: Ints
     rule: Ints
     work: Ints
+    ports: Ints
     fan_ptr: Ints
     wait_ptr: Ints
     wait_semaphore: Ints
@@ -120,6 +123,8 @@ class State(NamedTuple):
     wanted: Ints
     followed: Ints
     visible: Ints
+    asked: Ints  # for the ports of its row, in this order; -1: it has not
+    holds: Ints  # [stream x MOST_PORTS]: tick until which it holds the port
     # of each transfer
     sent: Ints  # packets started; -1: not queued
     extra: Ints
@@ -321,21 +326,57 @@ def update(c: Columns, st: State, k: int, now: int) -> None:
 
 
 @compiled
-def stream(c: Columns, st: State, s: int, now: int) -> None:
+def free(c: Columns, st: State, s: int, row: int, now: int) -> bool:
+    """Whether a stream may have its row's ports; it asks for them the first time, and looks again when others are done."""
+    wanted, until, before = c.ports[row], 0, False
+    if st.asked[s] < 0:
+        st.asked[s] = st.scalar[ASKED]
+        st.scalar[ASKED] += 1
+    for other in range(c.fixed[STREAMS]):
+        if other == s:
+            continue
+        for port in range(MOST_PORTS):
+            if wanted >> port & 1:
+                until = max(until, st.holds[other * MOST_PORTS + port])
+        if 0 <= st.asked[other] < st.asked[s] and c.ports[st.at_row[other]] & wanted:
+            before = True
+    if until > now:
+        push(st, until, BEGIN + s, LOOK)
+    return until <= now and not before
+
+
+@compiled
+def hold(c: Columns, st: State, s: int, row: int, finish: int) -> None:
+    """A stream has its row's ports; those that want one of them look again when it is done."""
+    mine = c.ports[row]
+    st.asked[s] = -1
+    for port in range(MOST_PORTS):
+        if mine >> port & 1:
+            st.holds[s * MOST_PORTS + port] = finish
+    for other in range(c.fixed[STREAMS]):
+        if st.asked[other] >= 0 and c.ports[st.at_row[other]] & mine:
+            push(st, finish, BEGIN + other, LOOK)
+
+
+@compiled
+def stream(c: Columns, st: State, s: int, now: int, why: int) -> None:
     """A stream looks at its row: it waits on, or begins."""
     row = st.at_row[s]
-    if row == c.stream_ptr[s + 1]:
+    if row == c.stream_ptr[s + 1] or (why == LOOK and st.asked[s] < 0):
         return
     if st.fresh[s]:
         st.fresh[s] = 0
         st.ready[row] = now
-    for k in range(c.wait_ptr[row], c.wait_ptr[row + 1]):
-        semaphore = c.wait_semaphore[k]
-        if st.value[semaphore] < c.wait_value[k]:
-            st.waits_for[s] = semaphore
-            st.wanted[s] = c.wait_value[k]
-            st.waiters[semaphore] += 1
-            return
+    if st.asked[s] < 0:
+        for k in range(c.wait_ptr[row], c.wait_ptr[row + 1]):
+            semaphore = c.wait_semaphore[k]
+            if st.value[semaphore] < c.wait_value[k]:
+                st.waits_for[s] = semaphore
+                st.wanted[s] = c.wait_value[k]
+                st.waiters[semaphore] += 1
+                return
+    if c.ports[row] and not free(c, st, s, row, now):
+        return
     st.start[row] = now
     rule, cost, state, streamed = c.rule[row], c.cost[row], 0, now
     if rule == FOLLOW:
@@ -353,6 +394,8 @@ def stream(c: Columns, st: State, s: int, now: int) -> None:
         st.visible[s] = finish
     if rule == FOLLOW:
         st.followed[s] = finish
+    if c.ports[row]:
+        hold(c, st, s, row, finish)
     fire(c, st, row, now, streamed, finish, state)
     for t in range(c.fan_ptr[row], c.fan_ptr[row + 1]):
         submit(c, st, t, now)
@@ -544,7 +587,7 @@ def _events(c: Columns, st: State, most: int, room: int) -> int:
             else:
                 complete(c, st, (priority - END) // ROW - rows, argument, now)
         elif priority < BEGIN + streams:
-            stream(c, st, priority - BEGIN, now)
+            stream(c, st, priority - BEGIN, now, argument)
         elif priority < BEGIN + streams + total:
             arrive(c, st, argument, now)
         else:
@@ -649,6 +692,7 @@ def state(table: Table) -> State:
         value=full(table.semaphores), waiters=full(table.semaphores),
         at_row=table.stream_ptr[:-1].copy(), fresh=full(streams, 1), waits_for=full(streams, -1), wanted=full(streams),
         followed=full(streams, NEVER), visible=full(streams),
+        asked=full(streams, -1), holds=full(streams * MOST_PORTS),
         sent=full(table.transfers, -1), extra=full(table.transfers), behind=full(table.transfers, -1),
         drained=full(table.transfers, -1),
         head=full(rings, -1), tail=full(rings, -1), latest=full(rings), held=full(rings, -1), last_load=full(rings, NEVER),
@@ -662,9 +706,9 @@ def state(table: Table) -> State:
 
 
 def room_needed(table: Table) -> int:
-    """Events that one event may schedule: a row's updates, its transfers, and itself again; or every stream woken."""
+    """Events that one event may schedule: a row's updates, its transfers, itself again, and every stream woken."""
     most = int(np.diff(table.update_ptr).max(initial=0)) + int(np.diff(table.fan_ptr).max(initial=0))
-    return most + len(table.stream_names) + 2
+    return most + 2 * len(table.stream_names) + 2
 
 
 def _larger(array: Ints, needed: int) -> Ints:

@@ -378,6 +378,7 @@ class _Lowering:
             cost=cost,
             rule=rule,
             work=work,
+            ports=np.zeros(len(step), np.int64),
             fan_ptr=pointer(fans),
             wait_ptr=pointer(waits),
             wait_semaphore=number[waited],

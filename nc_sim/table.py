@@ -13,6 +13,10 @@ FINISH.
 The bucket is what all DMA engines share: every packet puts its units in when it begins, and they drain in that order. So a
 transfer with no burst moves at the bucket's rate, one with a burst runs ahead of it by so much, and one that settles is
 complete only when its units have drained.
+
+A port is what streams exclude each other from. A row that uses ports asks for them when its waits are met, and its waits are
+not looked at again; it begins when no other stream holds one of them and none that asked before still wants one. It holds
+them until its finish. Rows of one stream share what the stream holds. Rows of the array use none.
 """
 
 from __future__ import annotations
@@ -64,6 +68,7 @@ class Role(enum.IntEnum):
 
 
 STATES = 4
+MOST_PORTS = 4
 MAX_UPDATES = 15  # per row; leaves room for an order within the row
 
 
@@ -106,6 +111,7 @@ class Table:
     cost: Ints  # index into cost_issue, cost_latency
     rule: Ints
     work: Ints  # units of the throttle, for Rule.STREAM
+    ports: Ints  # bit p: it uses port p
     fan_ptr: Ints  # [n + 1]: transfers (0 … m-1) a row's start sets off
     wait_ptr: Ints  # [n + 1]
     wait_semaphore: Ints

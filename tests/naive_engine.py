@@ -98,6 +98,8 @@ class Naive:
         self.arrivals: dict[int, dict[int, bool]] = defaultdict(dict)  # tick -> transfer -> it comes again
         self.promised: dict[tuple[int, int], int] = {}  # (DMA engine, ring) -> latest nominal arrival
 
+        self.asking: dict[int, int] = {}  # stream -> its ports, in the order in which they asked
+        self.holds: dict[tuple[int, int], int] = {}  # (stream, port) -> tick until which
         self.put_in = self.out = 0  # units of the bucket, from the beginning
         self.mark: dict[int, int] = {}  # transfer -> what must drain before its packets so far have
         self.drained: dict[int, int] = {}  # transfer -> the tick at which that was so
@@ -123,6 +125,7 @@ class Naive:
             self.tick <= max(self.finish, default=0)
             or bool(self.due or self.arrivals)
             or any(x.row < x.last and (x.look >= self.tick or not self.lacking(x.row)) for x in self.streams)
+            or bool(self.asking)
             or any(engine.packet_end >= self.tick for engine in self.dma)
             or self.array.product >= 0
             or bool(self.array.loads)
@@ -228,16 +231,28 @@ class Naive:
     # ---- beginnings
 
     def begin_phase(self) -> None:
-        for x in self.streams:
+        for s, x in enumerate(self.streams):
             if x.row < x.last and x.look <= self.tick:
                 self.ready[x.row] = x.look
-                if not self.lacking(x.row):
+                if (s in self.asking or not self.lacking(x.row)) and self.may_use_ports(s, int(self.t.ports[x.row])):
                     self.begin_row(x)
         for t, again in sorted(self.arrivals.pop(self.tick, {}).items()):
             self.arrive(t, again)
         for engine in self.dma:
             if engine.packet_end <= self.tick and any(engine.queues):
                 self.pick(engine)
+
+    def may_use_ports(self, s: int, ports: int) -> bool:
+        if not ports:
+            return True
+        self.asking.setdefault(s, ports)
+        asked = list(self.asking)
+        if any(self.asking[other] & ports for other in asked[: asked.index(s)]):
+            return False
+        if any(other != s and 1 << port & ports and until > self.tick for (other, port), until in self.holds.items()):
+            return False
+        del self.asking[s]
+        return True
 
     def begin_row(self, x: Stream) -> None:
         t, row, now, a = self.t, x.row, self.tick, self.array
@@ -259,6 +274,9 @@ class Naive:
                 finish = x.visible = max(finish, x.visible)
             self.finish[row] = finish
             self.schedule(row, When.FINISH, finish, state)
+            for port in range(8):
+                if int(t.ports[row]) & 1 << port:
+                    self.holds[self.streams.index(x), port] = finish
             if rule == Rule.FOLLOW:
                 x.followed = finish
         self.schedule(row, When.START, now, state)

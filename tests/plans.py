@@ -61,6 +61,7 @@ class Row:
     latency: Four | int = 1
     rule: Rule = Rule.ALWAYS
     work: int = 0
+    ports: int = 0
     load: Four | int = 0
     waits: tuple[tuple[int, int], ...] = ()
     updates: tuple[Up, ...] = ()
@@ -109,6 +110,7 @@ class Plan:
             cost=ints(range(len(rows))),
             rule=ints(int(r.rule) for r in rows),
             work=ints(r.work for r in rows),
+            ports=ints(r.ports for r in rows),
             fan_ptr=pointer(len(r.moves) for r in rows),
             wait_ptr=pointer(len(r.waits) for r in rows),
             wait_semaphore=ints(s for r in rows for s, _ in r.waits),
@@ -237,7 +239,8 @@ def plans(draw: Any) -> Plan:
         else:
             rule = Rule.FOLLOW if kind in ("follow", "trigger") else Rule.ALWAYS
             updates = draw_updates(draw, totals, (START, FINISH), False)
-            row = Row(states(draw), states(draw), rule, waits=waits, updates=updates)
+            ports = draw(st.sampled_from((0, 0, 1, 2, 3)))
+            row = Row(states(draw), states(draw), rule, ports=ports, waits=waits, updates=updates)
             if kind == "trigger":
                 own = [r for r in range(2 * count) if r % count == s]
                 fan = draw(st.lists(moves(own, servers, totals), min_size=1, max_size=3))
@@ -343,6 +346,28 @@ OVERTAKING = Plan(
 )
 IN_ORDER = Plan(((Row(latency=20), Row(latency=3, updates=(Up(0),)), Row(latency=25)), WAITER), ordered=(1, 0))
 FREE = Plan(((Row(moves=(Move(server=-1, arrival=3, packet=7, updates=(Up(0),)), Move(server=-1, arrival=1, packet=5))),), WAITER))
+
+
+def using(ports: int, length: int, issue: int = 1, **more: Any) -> Row:
+    """A row that holds these ports for `length` ticks."""
+    return Row(issue, length, ports=ports, **more)
+
+
+PORTS = {
+    "one after the other": Plan(((using(1, 10),), (using(1, 10),))),
+    "a stream shares with itself": Plan(((using(1, 10), using(1, 10)), (using(2, 3),))),
+    "first come, first served": Plan(((using(1, 10, 4), using(1, 10), using(1, 10)), (using(1, 5),)), (0, 2)),
+    "free at the tick of the end": Plan(((using(1, 10),), (using(1, 5),)), (0, 10)),
+    "both ports or none": Plan(((using(1, 10),), (using(3, 4),), (using(2, 6),)), (0, 1, 2)),
+    "another port is free": Plan(((using(1, 10),), (using(1, 4),), (using(2, 6),)), (0, 1, 2)),
+    "who asked first begins first": Plan(((using(1, 9),), (using(1, 2),), (using(1, 2),)), (0, 4, 3)),
+    "another's wait is over meanwhile": Plan(
+        ((using(1, 10, updates=(Up(0, SUB, 1, START, 3),)),), (using(1, 5, waits=((0, 1),)),), signal(2, ADD, 1)), (1, 0, 0)
+    ),
+    "a stale look": Plan(((using(1, 4), using(2, 30)), (using(3, 3, 20), using(1, 3)), (using(2, 8),)), (0, 1, 0)),
+    "with a wait behind it": Plan(((using(1, 6),), (using(1, 3), using(1, 3, waits=((0, 1),))), signal(30, ADD, 1))),
+    "in order, so it holds for longer": Plan(((using(1, 20), using(2, 3)), (using(2, 3),)), (0, 2), ordered=(1, 0)),
+}
 
 # Two DMA engines and a bucket that drains 2 units a tick. Each packet of 10 ticks puts 30 in, so alone it takes 15.
 BUCKETS = {
@@ -462,6 +487,7 @@ DIRECTED: dict[str, Plan] = {
     **ARRAYS,
     **STREAKS,
     **{f"bucket, {name}": plan for name, plan in BUCKETS.items()},
+    **{f"ports, {name}": plan for name, plan in PORTS.items()},
 }
 
 

@@ -290,7 +290,7 @@ def uncontended(plan: Plan) -> Plan:
     def plain(r: Row) -> Row:
         least = {n: v if isinstance(v, int) else min(v) for n, v in (("issue", r.issue), ("latency", r.latency), ("load", r.load))}
         ups = tuple(attrs.evolve(u, delay=u.delay if isinstance(u.delay, int) else min(u.delay)) for u in r.updates)
-        return attrs.evolve(r, **least, updates=tuple(attrs.evolve(u, op=Op.ADD) for u in ups), moves=moves(r.moves))
+        return attrs.evolve(r, **least, ports=0, updates=tuple(attrs.evolve(u, op=Op.ADD) for u in ups), moves=moves(r.moves))
 
     def moves(found: tuple[Move, ...]) -> tuple[Move, ...]:
         out = []
@@ -383,6 +383,15 @@ MUTANTS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "windows keep what streamed before": ("    s[UNITS] = 0\n", ""),
     "quiet windows shift the next edge": ("s[EDGE] += ((now - s[EDGE]) // window + 1) * window", "s[EDGE] = now + window"),
     "a product's last tick rounds down": ("now - (-work // rate)", "now + max(1, work // rate)"),
+    "a port is no port": ("return until <= now and not before", "return True"),
+    "a port is held for a tick too long": ("* MOST_PORTS + port] = finish", "* MOST_PORTS + port] = finish + 1"),
+    "who asked first is forgotten": ("return until <= now and not before", "return until <= now"),
+    "who asked last goes first": ("0 <= st.asked[other] < st.asked[s]", "st.asked[other] > st.asked[s]"),
+    "a stream does not share with itself": ("if other == s:\n            continue", "if other < 0:\n            continue"),
+    "all ports are one": ("if wanted >> port & 1:", "if True:"),
+    "an asker blocks every other": ("< st.asked[s] and c.ports[st.at_row[other]] & wanted:", "< st.asked[s]:"),
+    "a row that asks looks at its waits again": ("if st.asked[s] < 0:\n        for k", "if True:\n        for k"),
+    "a stale look is taken for a row's beginning": ("or (why == LOOK and st.asked[s] < 0)", ""),
     "the bucket refills a tick too much": ("drain * (now - s[LEVEL_AT])", "drain * (now - s[LEVEL_AT] + 1)"),
     "the bucket never drains": ("drain * (now - s[LEVEL_AT])", "0"),
     "every engine has its own bucket": ("s[LEVEL_AT] = now", "s[LEVEL_AT] = now + 10**6"),
