@@ -30,6 +30,7 @@ class Number:
     value: Any
     status: str
     source: str
+    has: str = ""  # of what is unsupported: the generation that has it
 
 
 @attrs.frozen(eq=False)
@@ -93,7 +94,7 @@ class Reader:
         self.used.add(key)
         if number.value is None:
             if number.status == "unsupported":
-                raise Unsupported(self.chip.name, f"{key} is unsupported", "a chip that has it", number.source)
+                raise Unsupported(self.chip.name, f"{key} is unsupported", who_has(number), number.source)
             raise Unspecified(self.chip.name, f"{key} has no published value", "a source, or an override by --what-if", number.source)
         return number.value
 
@@ -105,6 +106,11 @@ class Reader:
     def uncertain(self) -> list[str]:
         """Names used so far whose value is carried over or assumed, sorted."""
         return sorted(k for k in self.used if self.chip.numbers[k].status in UNCERTAIN)
+
+
+def who_has(number: Number) -> str:
+    """What an error about an unsupported number requires."""
+    return "a chip that has it" + (f": {number.has}" if number.has else "")
 
 
 def names() -> list[str]:
@@ -183,7 +189,7 @@ def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _number(where: str, entry: Entry, raw: Any, sources: Iterable[str]) -> Number:
-    if not isinstance(raw, Mapping) or set(raw) - {"value", "status", "source"} or "source" not in raw:
+    if not isinstance(raw, Mapping) or set(raw) - {"value", "status", "source", "has"} or "source" not in raw:
         raise ChipError(where, f"{raw!r}", "{ value = ..., status = ..., source = ... }")
     if raw["status"] not in STATUSES:
         raise ChipError(where, f"status {raw['status']!r}", f"one of {', '.join(STATUSES)}")
@@ -193,5 +199,7 @@ def _number(where: str, entry: Entry, raw: Any, sources: Iterable[str]) -> Numbe
     lacking = raw["status"] in ("unsupported", "unspecified")
     if lacking == ("value" in raw):
         raise ChipError(where, "a value" if lacking else "no value", f"{'no' if lacking else 'a'} value with status {raw['status']!r}")
+    if "has" in raw and (raw["status"] != "unsupported" or not isinstance(raw["has"], str) or not raw["has"].isprintable()):
+        raise ChipError(where, f"has = {raw['has']!r:.80}", "the generation that has it, beside status 'unsupported' only")
     value = None if lacking else entry.convert(raw["value"], where)
-    return Number(value, str(raw["status"]), str(raw["source"]))
+    return Number(value, str(raw["status"]), str(raw["source"]), str(raw.get("has", "")))

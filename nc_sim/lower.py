@@ -20,11 +20,11 @@ import attrs
 import numpy as np
 
 from .chip import Chip, Reader
-from .isa import COMPUTE, Engine, Step, UpdateOp
+from .isa import COMPUTE, Engine, Memory, Step, UpdateOp
 from .isa import When as StepWhen
 from .isa.control import Nop
 from .isa.dma import DmaDirect2d
-from .isa.errors import InternalError, ProgramError, Unimplemented, Unsupported
+from .isa.errors import InternalError, ProgramError, Unimplemented, Unspecified, Unsupported
 from .isa.tensor import LoadWeights, Matmul
 from .table import MAX_UPDATES, STATES, Ints, Op, Role, Rule, Table, When
 from .timing import dma as dma_timing
@@ -72,15 +72,17 @@ class _Stream:
     """Rows of one stream: (step, role, cost, rule, work, waits, updates, DMA or -1), and their waits and updates in order."""
 
     rows: array[int] = attrs.field(factory=lambda: array("q"))
+    ports: array[int] = attrs.field(factory=lambda: array("q"))  # of each row
     waits: array[int] = attrs.field(factory=lambda: array("q"))  # (semaphore, value)
     updates: array[int] = attrs.field(factory=lambda: array("q"))  # (semaphore, op, value, when, delay index)
 
     def add(
         self, step: int, role: int, cost: int, rule: int = ALWAYS, work: int = 0, waits: tuple[int, ...] = NONE,
-        updates: tuple[int, ...] = NONE, dma: int = -1,
+        updates: tuple[int, ...] = NONE, dma: int = -1, ports: int = 0,
     ) -> None:  # fmt: skip
         """Append a row; `waits` and `updates` are flat."""
         self.rows.extend((step, role, cost, rule, work, len(waits) // PER_WAIT, len(updates) // PER_UPDATE, dma))
+        self.ports.append(ports)
         if waits:
             self.waits.extend(waits)
         if updates:
@@ -91,6 +93,7 @@ class _Stream:
 class _Shape:
     """What DMAs of one shape share."""
 
+    rows: int  # descriptors
     block: int  # its shares
     transfers: int
     trigger: int  # index of its trigger's cost
@@ -214,8 +217,18 @@ class _Lowering:
             self.products += 1
         else:
             key = (instruction, engine)
-            cost = self.once(key, lambda: self.cost(elementwise.cost(instruction.work(), engine, self.chip)))
-            stream.add(index, EXECUTE, cost, waits=handed, updates=(*began, *self.updates(step, 1)))
+            cost, ports = self.once(key, lambda: self.elementwise(step))
+            stream.add(index, EXECUTE, cost, waits=handed, updates=(*began, *self.updates(step, 1)), ports=ports)
+
+    def elementwise(self, step: Step) -> tuple[int, int]:
+        """Cost and ports of an instruction on VectorE, ScalarE or GpSimdE."""
+        instruction, engine = step.instruction, step.engine
+        work, memories = instruction.work(), {v.memory for _, v, _ in instruction.views}
+        try:
+            cost = self.cost(elementwise.cost(work, engine, self.chip))
+            return cost, elementwise.ports(work, engine, Memory.SBUF in memories, Memory.PSUM in memories, self.chip)
+        except (Unsupported, Unspecified) as e:
+            raise e.at(f"{step.line} {engine.name.lower()} {instruction.mnemonic}".strip()) from None
 
     def product(self, instruction: Matmul) -> tuple[int, int, int]:
         cost, units, gap = tensor.stream(instruction.work(), self.chip)
@@ -242,7 +255,7 @@ class _Lowering:
         shape = self.shape(index, engine, dma)
         number, waits = len(self.dmas) // PER_DMA, _waits(step)
         if dma.generation == "software":
-            self.software_trigger(index, step, waits, number)
+            self.software_trigger(index, step, waits, number, shape.rows)
         elif dma.generation == "hardware" and not dma.load and self.ring_limit:
             # a trace shows a store's trigger from its acceptance
             self.streams[engine].add(index, ACCEPT, self.one, waits=waits)
@@ -286,20 +299,20 @@ class _Lowering:
             cost = dma_timing.trigger(dma, engine, rows, self.chip)
             trigger, shown = self.cost(cost), cost.latency[0]
         self.blocks.append(np.array([attrs.astuple(s) for s in shares], np.int64).reshape(-1, len(SHARE)))
-        return _Shape(len(self.blocks) - 1, len(shares), trigger, shown, self.delay(dma_timing.done_ticks(dma, self.chip)))
+        return _Shape(rows, len(self.blocks) - 1, len(shares), trigger, shown, self.delay(dma_timing.done_ticks(dma, self.chip)))
 
-    def software_trigger(self, index: int, step: Step, waits: tuple[int, ...], dma: int) -> None:
+    def software_trigger(self, index: int, step: Step, waits: tuple[int, ...], dma: int, rows: int) -> None:
         """GpSimd builds the descriptors; a trace shows the trigger when they are done."""
         if step.engine is not Engine.GPSIMD:
             raise ProgramError(step.line, f"software descriptors on {step.engine.label}", "GpSimd makes them")
-        accept, trigger, made = self.once("software", self.software_costs)
+        accept, trigger, made = self.once(("software", rows), lambda: self.software_costs(rows))
         self.streams[step.engine].add(index, ACCEPT, accept, waits=waits, updates=(self.generated, ADD, 1, AT_START, made))
         self.described += 1
         self.streams[self.dge].add(index, TRIGGER, trigger, waits=(self.generated, self.described), dma=dma)
 
-    def software_costs(self) -> tuple[int, int, int]:
+    def software_costs(self, rows: int) -> tuple[int, int, int]:
         ticks = self.chip.chip.ticks
-        interval, latency = ticks(self.chip("dma.software.interval_ns")), ticks(self.chip("dma.software.latency_ns"))
+        interval, latency = map(ticks, dma_timing.generation_ns(rows, self.chip))
         shown = ticks(self.chip("dma.software.shown_ns"))
         return self.cost(same(interval, latency)), self.cost(same(1, shown)), self.delay(max(1, latency))
 
@@ -378,7 +391,7 @@ class _Lowering:
             cost=cost,
             rule=rule,
             work=work,
-            ports=np.zeros(len(step), np.int64),
+            ports=np.concatenate([np.frombuffer(s.ports, np.int64) if s.ports else np.zeros(0, np.int64) for s in self.streams]),
             fan_ptr=pointer(fans),
             wait_ptr=pointer(waits),
             wait_semaphore=number[waited],

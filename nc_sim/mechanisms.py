@@ -26,10 +26,10 @@ def _all(ending: str, value: Any, start: str = "") -> dict[str, Any]:
 
 
 SLOWER = "vector.copy_predicated."  # its rate in SBUF is lower than with PSUM: no fast mode
-_COMPLETION = {"dma.load_done_ns": 0, "dma.store_done_ns": 0}
-_BUSY = {**_all("busy_delay_ns", 0, "dma."), **_all("busy_stall_ratio", 0, "dma.")}
+_COMPLETION = {k: 0 for k in SCHEMA if k.startswith("dma.") and k.endswith(("load_done_ns", "store_done_ns", "_last_ns", "settle_ns"))}
+_BUSY = {**_all("busy_delay_ns", 0, "dma."), **_all("busy_stall_ratio", 0, "dma."), **_all("busy_stall_ns", 0, "dma.")}
 MECHANISMS: dict[str, Mechanism] = {
-    "clock-gate": Mechanism("PE rate by free-running windows", {"tensor.gate.kind": "none"}),
+    "clock-gate": Mechanism("PE rate by its recent use: free-running windows, or streaming time", {"tensor.gate.kind": "none"}),
     "dma-start-latency": Mechanism(
         "time from a trigger to its first packets",
         {k: 0 for k in SCHEMA if k.startswith("dma.") and ("_first_ns" in k or "_stagger_ns" in k)},
@@ -49,7 +49,8 @@ MECHANISMS: dict[str, Mechanism] = {
         {f"dma.hardware.{k}": 0 for k in ("trigger_ns", "trigger_row_ns", "follow_ns", "gap_ns", "gap_scalar_ns")},
     ),
     "software-descriptor-generation": Mechanism(
-        "GpSimd time of software triggers", {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40}
+        "GpSimd time of software triggers",
+        {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40, "dma.software.interval_row_ns": 0},
     ),
     "semaphore-latency": Mechanism("time from a completion to the waiter", {"semaphore.latency_ns": 0}),
     "event-semaphore": Mechanism(
@@ -58,7 +59,13 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "issue-gap": Mechanism(
         "gap between instructions of one engine",
-        {**_all("_gap_ns", 0, "scalar."), "vector.gap_ns": 0, "tensor.stream_gap_full_ns": 0, "tensor.stream_gap_gated_ns": 0},
+        {
+            **_all("_gap_ns", 0, "scalar."),
+            "vector.gap_ns": 0,
+            "vector.two_cycle_gap_ns": 0,
+            "tensor.stream_gap_full_ns": 0,
+            "tensor.stream_gap_gated_ns": 0,
+        },
     ),
     "fixed-latency": Mechanism(
         "latency over streaming of Vector and Scalar", {**_all("_fixed_ns", 0, "scalar."), **_all("_fixed_ns", 0, "vector.")}
@@ -76,6 +83,11 @@ MECHANISMS: dict[str, Mechanism] = {
     "pointer-operand": Mechanism(
         "added time of [P, 1] operands", {"vector.pointer_ns": 0, "scalar.function_pointer_ns": 0, "scalar.identity_pointer_ns": 0}
     ),
+    "ports": Mechanism(
+        "engines that exclude each other from SBUF or PSUM",
+        {"ports.vector_gpsimd_sbuf": "shared", "ports.vector_scalar_psum": "shared"},
+    ),
+    "descriptor-packets": Mechanism("rows that join to packets", {"dma.software.packet_bytes": 0}),
     "run-ahead": Mechanism("sequencers that run ahead of their engine", _all("queue_depth", 1)),
     "minimum-interval": Mechanism("least time between two products", {"tensor.min_interval_cycles": 0}),
 }

@@ -112,7 +112,8 @@ def _rate(dma: DmaDirect2d, row_bytes: int, reader: Reader) -> Fraction:
 def hbm_may_be_passed(result: Result) -> bool:
     """True where the DMA engines together can move more than HBM delivers: the engines do not model its limit."""
     reader = result.chip.reader()
-    rates = (reader(f"dma.{k}_bytes_per_ns") for k in ("load", "store", "small_store"))
+    small = ("small_store",) if reader("dma.small_row_bytes") else ()
+    rates = [reader(f"dma.{k}_bytes_per_ns") for k in ("load", "store", *small)]
     dmas = [s.instruction for s in result.steps if isinstance(s.instruction, DmaDirect2d)]
     sides = 2 if any(d.src.memory is d.dst.memory is Memory.HBM for d in dmas) else 1
     return bool(reader("dma.engines") * max(rates) * sides > reader("memory.hbm_bytes_per_ns"))

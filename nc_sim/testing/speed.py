@@ -15,7 +15,14 @@ from ..simulate import simulate
 from ..table import Ints, Rule, Table
 
 ROUNDING_NS = 1e-6
-HIGHER = ("_mhz", "bytes_per_ns", "queue_depth", "gate.ratio")  # ends of names of numbers that are faster when higher
+HIGHER = (
+    "_mhz",
+    "bytes_per_ns",
+    "queue_depth",
+    "gate.ratio",
+    "gate.full_cycles",
+    "_burst_bytes",
+)  # ends of names of numbers that are faster when higher
 LOWER = ("_ns", "_kib", "_ratio", "cycles_per_element", "cycles_per_row", "min_interval_cycles", "activity_throttle", "gate.threshold")
 FASTEST = {"tensor.gate.kind": "none"}
 MAY_GROW = ("array streamed", "store ")  # hidden semaphores whose delay fills what a shorter time leaves of an interval

@@ -48,8 +48,8 @@ class CoreLimit:
     load_units: Fraction = Fraction(0)
     store_units: Fraction = Fraction(0)
 
-    def units(self, load: bool, count: int) -> int:
-        """Units of so many bytes."""
+    def units(self, load: bool, count: int | Fraction) -> int:
+        """Units of so many bytes; what is less than one is left out."""
         return int(count * (self.load_units if load else self.store_units))
 
 
@@ -96,8 +96,10 @@ def shares(dma: DmaDirect2d, chip: Reader) -> list[Share]:
     """Every DMA engine's part; engines without rows still send their semaphore packet."""
     c, mode, load = chip.chip, f"dma.{dma.generation}", dma.load
     counts, size = rows_by_engine(dma, chip)
-    packet = row_ticks(size, load, chip)
     verb = "load" if load else "store"
+    casts = dma.src.dtype != dma.dst.dtype
+    together = 1 if casts or dma.generation != "software" else -(-chip("dma.software.packet_bytes") // size)
+    less = chip("dma.cast_row_less_ns") if casts else Fraction(0)
     first, stagger = chip(f"{mode}.{verb}_first_ns"), chip(f"{mode}.{verb}_stagger_ns")
     stall = c.ticks(chip(f"{mode}.load_stall_ns")) if load else 0
     last = max(1, c.ticks(chip("dma.semaphore_packet_ns")))
@@ -114,18 +116,21 @@ def shares(dma: DmaDirect2d, chip: Reader) -> list[Share]:
             start += chip(f"{mode}.load_first_ns_per_kib") * kib
             step += chip(f"{mode}.load_stagger_ns_per_kib") * kib
         busy = chip(f"{mode}.busy_stall_ratio") if load else Fraction(0)
+        packets = -(-n // max(1, together))  # of equal size, where rows join
+        packet_bytes = Fraction(n * size, packets) if n else Fraction(size)
+        packet = row_ticks(packet_bytes, load, chip, less)
         out.append(
             Share(
                 engine=k,
                 arrival=max(1, c.ticks(start + k * step)),
-                packets=n,
+                packets=packets,
                 packet=packet,
                 first=stall if n else 0,
-                last=last,
+                last=last + (c.ticks(chip(f"dma.{verb}_last_ns")) if n else 0),
                 load=load,
                 busy_delay=c.ticks(chip(f"{mode}.busy_delay_ns")) if load else 0,
-                busy_stall=int(busy * n * packet + Fraction(1, 2)) if load else 0,
-                units=limit.units(load, size),
+                busy_stall=int(busy * packets * packet + Fraction(1, 2)) + c.ticks(chip(f"{mode}.busy_stall_ns")) if load else 0,
+                units=limit.units(load, packet_bytes),
                 burst=burst,
                 settle=settle,
             )
@@ -133,8 +138,8 @@ def shares(dma: DmaDirect2d, chip: Reader) -> list[Share]:
     return out
 
 
-def row_ticks(size: int, load: bool, chip: Reader) -> int:
-    """One descriptor row on an engine."""
+def row_ticks(size: int | Fraction, load: bool, chip: Reader, less: Fraction = Fraction(0)) -> int:
+    """One packet on an engine, whose fixed time is `less` shorter than that of others."""
     small = size <= chip("dma.small_row_bytes")
     if load:
         fixed, rate = chip("dma.small_load_row_ns" if small else "dma.row_ns"), chip("dma.load_bytes_per_ns")
@@ -142,7 +147,14 @@ def row_ticks(size: int, load: bool, chip: Reader) -> int:
         fixed, rate = chip("dma.small_store_row_ns"), chip("dma.small_store_bytes_per_ns")
     else:
         fixed, rate = chip("dma.row_ns"), chip("dma.store_bytes_per_ns")
-    return max(1, chip.chip.ticks(fixed + Fraction(size) / rate))
+    return max(1, chip.chip.ticks(max(Fraction(0), fixed - less) + Fraction(size) / rate))
+
+
+def generation_ns(rows: int, chip: Reader) -> tuple[Fraction, Fraction]:
+    """GpSimd's time for the descriptors of a DMA by software, and from its dispatch to the visible trigger."""
+    least = chip("dma.software.interval_ns")
+    interval = max(least, chip("dma.software.interval_row_ns") * rows)
+    return interval, chip("dma.software.latency_ns") + interval - least
 
 
 def done_ticks(dma: DmaDirect2d, chip: Reader) -> int:

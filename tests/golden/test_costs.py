@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from nc_sim import Program, chip, simulate
+from nc_sim import Program, Unsupported, chip, simulate
 from nc_sim.isa import REGISTRY, Engine, View
 from nc_sim.table import Rule
 
 GOLDEN = Path(__file__).parent
+LINE = re.compile(r"^\S+\.py:\d+ ")
 N = 512
 
 
@@ -94,9 +97,13 @@ def cases() -> list[tuple[str, Program]]:
         p.bn_stats(dst=six, data=a)
         p.bn_aggr(dst=d[:, :2], data=six)
         p.tensor_copy_predicated(dst=d, src=a, predicate=mask)
-        p.range_select(dst=d, on_true_tile=a, comp_op0="greater_equal", comp_op1="less", bound0=one, bound1=one, reduce_res=d[:, :1])
         p.nc_stream_shuffle(dst=d, src=a, shuffle_mask=[31 - k for k in range(32)])
         add(f"scan, searches, statistics, selections {place}", p)
+        p = Program("case")
+        a, d = tensors(p, place, "sbuf")
+        (one,) = tensors(p, "sbuf", n=1)
+        p.range_select(dst=d, on_true_tile=a, comp_op0="greater_equal", comp_op1="less", bound0=one, bound1=one, reduce_res=d[:, :1])
+        add(f"range_select {place}", p)
         p = Program("case")
         a, d = tensors(p, place, "sbuf")
         (one,) = tensors(p, "sbuf", n=1)
@@ -125,9 +132,13 @@ def listing(name: str) -> str:
     """Issue interval and latency of every row by state, and the shares of every DMA."""
     lines = [f"# costs on {name}, in ticks; 1 ns = {float(chip.load(name).ticks_per_ns)} ticks"]
     for label, program in cases():
-        r = simulate(program, name, values=False)
-        t = r.table
         lines += ["", label]
+        try:
+            r = simulate(program, name, values=False)
+        except Unsupported as e:
+            lines.append(f"  Unsupported: {LINE.sub('', str(e))}")
+            continue
+        t = r.table
         for k, step in enumerate(r.steps):
             if step.instruction.mnemonic == "memset" and "memset" not in label and "gpsimd" not in label:
                 continue
@@ -152,9 +163,9 @@ def _states(values: np.ndarray) -> str:
     return "/".join(map(str, values.tolist())) if len(set(values.tolist())) > 1 else str(values[0])
 
 
-def test_every_cost_is_as_reviewed() -> None:
-    for name in chip.names():
-        assert listing(name) == (GOLDEN / f"costs_{name}.txt").read_text(), f"costs on {name} changed: review, then write the file anew"
+@pytest.mark.parametrize("name", chip.names())
+def test_every_cost_is_as_reviewed(name: str) -> None:
+    assert listing(name) == (GOLDEN / f"costs_{name}.txt").read_text(), f"costs on {name} changed: review, then write the file anew"
 
 
 def test_every_machine_instruction_is_listed() -> None:

@@ -184,7 +184,7 @@ def test_a_source_without_a_code_of_the_file_is_refused() -> None:
         ("dma.row_ns", "nan", "Decimal('NaN'); a number of at least 0"),
         ("dma.row_ns", "[1]", "[1]; a number of at least 0"),
         ("dma.engines", "15.5", "15.5; a whole number of at least 1"),
-        ("tensor.gate.kind", '"sliding"', "'sliding'; one of windows, none"),
+        ("tensor.gate.kind", '"sliding"', "'sliding'; one of windows, streaks, none"),
         ("tensor.transpose_mode", "1", "1; true or false"),
         ("scalar.table_sets", '["exp"]', "['exp']; a list of lists of names, at least one"),
     ],

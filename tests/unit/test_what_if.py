@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -15,16 +16,16 @@ from nc_sim.mechanisms import MECHANISMS, without
 from nc_sim.schema import SCHEMA
 from nc_sim.simulate import compile_program
 
-CHIP = chip.load("trn2")
+CHIPS = {name: chip.load(name) for name in chip.names()}
 
 
-def everything() -> Program:
-    """Every kind of instruction, operand and DMA."""
+def everything(has: Callable[[str], bool]) -> Program:
+    """Every kind of instruction, operand and DMA that a chip has."""
     p = Program("everything")
     x, y = p.input("x", (128, 1024), "float32"), p.output("y", (128, 1024), "float32")
-    long = p.input("long", (2, 40000), "float32")
+    long = p.input("long", (2, 30000), "float32")
     t, u, v = (p.sbuf((128, 1024), "float32") for _ in range(3))
-    far = p.sbuf((2, 40000), "float32")
+    far = p.sbuf((2, 30000), "float32")
     h, g = (p.sbuf((128, 1024), "bfloat16") for _ in range(2))
     one, many = p.sbuf((128, 1), "float32"), p.sbuf((128, 128), "int32")
     small = p.sbuf((32, 32), "float32")
@@ -55,7 +56,10 @@ def everything() -> Program:
     p.activation(dst=u, op="exp", data=t, scale=one, bias=one, reduce_op="add", reduce_res=one)
     p.activation(dst=u, op="copy", data=t)
     p.tensor_copy(dst=u, src=t, engine="scalar")
+    if has("scalar.tensor_scalar.available"):
+        p.tensor_scalar(dst=u, data=t, op0="multiply", operand0=2.0, engine="scalar")
     p.activation(dst=u, op="rsqrt", data=t)
+    p.dma_copy(dst=g, src=x)
     wide, narrow = p.psum((128, 512)), p.psum((128, 32))
     turned, half = p.psum((128, 128), "float32"), p.psum((128, 128), "bfloat16")
     for _ in range(3):
@@ -89,14 +93,14 @@ def everything() -> Program:
     p.nc_transpose(dst=h[:32, :32], data=g[:32, :32], engine="vector")
     p.tensor_copy(dst=t[32:64], src=u[32:64])
     for dtype, index, memory in (("float32", "uint32", "sbuf"), ("bfloat16", "uint16", "sbuf"), ("float32", "uint32", "psum")):
-        rows_of_one_value(p, dtype, index, memory)
+        rows_of_one_value(p, dtype, index, memory, has)
     p.nop(engine="tensor")
     p.activation(dst=u, op="copy", data=t, bias=one)
     p.tensor_copy(dst=t, src=h)
     return p
 
 
-def rows_of_one_value(p: Program, dtype: str, index: str, memory: str) -> None:
+def rows_of_one_value(p: Program, dtype: str, index: str, memory: str, has: Callable[[str], bool]) -> None:
     """Scan, searches, statistics, selections, shuffle and gather of one type, with sources in one memory."""
     a = p.psum((128, 64), dtype) if memory == "psum" else p.sbuf((128, 64), dtype)
     d, one, eight, six = p.sbuf((128, 64), dtype), p.sbuf((128, 1), "float32"), p.sbuf((128, 8), dtype), p.sbuf((128, 6), dtype)
@@ -111,20 +115,22 @@ def rows_of_one_value(p: Program, dtype: str, index: str, memory: str) -> None:
     p.bn_stats(dst=six, data=a)
     p.bn_aggr(dst=d[:, :2], data=a[:, :6])
     p.tensor_copy_predicated(dst=d, src=a, predicate=mask)
-    p.range_select(dst=d, on_true_tile=a, comp_op0="greater", comp_op1="less", bound0=one, bound1=one)
+    if has("vector.range_select.cycles_per_element"):
+        p.range_select(dst=d, on_true_tile=a, comp_op0="greater", comp_op1="less", bound0=one, bound1=one)
     p.nc_stream_shuffle(dst=d, src=a, shuffle_mask=[0] * 32)
     p.nc_n_gather(dst=d, data=d, indices=places)
 
 
-PROGRAM = everything()
+PROGRAMS = {name: everything(c.reader().has) for name, c in CHIPS.items()}
+PROGRAM = PROGRAMS["trn2"]
 
 
-def fingerprint(what_if: dict[str, Any]) -> Any:
+def fingerprint(name: str, what_if: dict[str, Any]) -> Any:
     """Everything a run can depend on: the table and the fixed parts."""
-    data = CHIP.what_if(what_if)
-    compiled, reader = compile_program(PROGRAM, data)
+    data = CHIPS[name].what_if(what_if)
+    compiled, reader = compile_program(PROGRAMS[name], data)
     table, _ = lower(compiled.steps, data)
-    columns = [getattr(table, name) for name in type(table).__slots__ if name != "__weakref__"]
+    columns = [getattr(table, column) for column in type(table).__slots__ if column != "__weakref__"]
     fixed = [data.reader()(f"program.{k}_ns") for k in ("prologue", "epilogue", "benchmark")]
     roof = data.reader()("memory.hbm_bytes_per_ns")
     return (
@@ -136,12 +142,12 @@ def fingerprint(what_if: dict[str, Any]) -> Any:
     )
 
 
-PLAIN = fingerprint({})
+PLAIN = {name: fingerprint(name, {}) for name in CHIPS}
 
 
-def other(key: str) -> Any:
+def other(name: str, key: str) -> Any:
     """A value that differs from the chip's and is legal."""
-    number, entry = CHIP.numbers[key].value, SCHEMA[key]
+    number, entry = CHIPS[name].numbers[key].value, SCHEMA[key]
     if entry.kind == "flag":
         return not number
     if entry.kind == "sets":
@@ -152,6 +158,7 @@ def other(key: str) -> Any:
         "types.e4m3_max": 448,
         "tensor.fp32_onezero_passes": 2,
         "dma.small_row_bytes": 100,
+        "dma.software.packet_bytes": 8192,
         "memory.partitions": 64,
         "dma.max_row_bytes": 8192,
         "tensor.gate.ratio": Fraction(1, 3),
@@ -169,22 +176,41 @@ def other(key: str) -> Any:
     return special.get(key, number * 2 + 7)
 
 
-@pytest.mark.parametrize("key", sorted(SCHEMA))
-def test_every_chip_number_changes_a_run_or_is_refused(key: str) -> None:
+# numbers that say nothing where another is 0 or none
+IDLE = {
+    name: {k for k in SCHEMA if k.startswith("dma.core_") and "bytes_per_ns" not in k and not c.numbers["dma.core_load_bytes_per_ns"].value}
+    for name, c in CHIPS.items()
+}
+
+
+@pytest.mark.parametrize(("name", "key"), [(n, k) for n, c in CHIPS.items() for k in sorted(SCHEMA) if c.numbers[k].value is not None])
+def test_every_chip_number_changes_a_run_or_is_refused(name: str, key: str) -> None:
     changed: Any = "refused"
     with contextlib.suppress(ProgramError, Unsupported, Unimplemented):  # but not ChipError: the value is a legal one
-        changed = fingerprint({key: other(key)})
-    assert changed != PLAIN
+        changed = fingerprint(name, {key: other(name, key)})
+    assert (changed != PLAIN[name]) == (key not in IDLE[name])
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_every_mechanism_changes_a_run_when_switched_off(name: str) -> None:
-    assert fingerprint(without([name])) != PLAIN
+@pytest.mark.parametrize("key", sorted(SCHEMA))
+def test_some_chip_has_each_number(key: str) -> None:
+    assert any(c.numbers[key].value is not None and key not in IDLE[name] for name, c in CHIPS.items())
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_every_mechanism_changes_time_when_switched_off(name: str) -> None:
-    assert simulate(PROGRAM, values=False, without=[name]).timeline != simulate(PROGRAM, values=False).timeline
+# chips without a mechanism: what it overrides has these values anyway, or the chip lacks the thing
+HARDWARE = {"hardware-descriptor-generation", "dma-store-ring-limit"}
+V2 = {"dma-core-limit", "ports", "descriptor-packets"}
+LACKING = {"trn1": HARDWARE, "inf2": HARDWARE, "trn2": V2, "trn3": V2}
+
+
+@pytest.mark.parametrize(("name", "mechanism"), [(n, m) for n in CHIPS for m in MECHANISMS])
+def test_every_mechanism_changes_a_run_when_switched_off_where_the_chip_has_it(name: str, mechanism: str) -> None:
+    assert (fingerprint(name, without([mechanism])) != PLAIN[name]) == (mechanism not in LACKING[name])
+
+
+@pytest.mark.parametrize(("name", "mechanism"), [(n, m) for n in CHIPS for m in MECHANISMS if m not in LACKING[n]])
+def test_every_mechanism_changes_time_when_switched_off(name: str, mechanism: str) -> None:
+    program = PROGRAMS[name]
+    assert simulate(program, name, values=False, without=[mechanism]).timeline != simulate(program, name, values=False).timeline
 
 
 @pytest.mark.parametrize(
@@ -198,7 +224,7 @@ def test_every_mechanism_changes_time_when_switched_off(name: str) -> None:
         ("dma.engines", 1.5, "what-if dma.engines: 1.5; a whole number of at least 1"),
         ("tensor.transpose_mode", "maybe", "what-if tensor.transpose_mode: 'maybe'; true or false"),
         ("scalar.table_sets", [], "what-if scalar.table_sets: []; a list of lists of names, at least one"),
-        ("tensor.gate.kind", "token", "what-if tensor.gate.kind: 'token'; one of windows, none"),
+        ("tensor.gate.kind", "token", "what-if tensor.gate.kind: 'token'; one of windows, streaks, none"),
     ],
 )
 def test_an_unfit_override_is_refused_with_its_name(key: str, value: Any, message: str) -> None:
