@@ -42,6 +42,7 @@ class Chip:
     numbers: Mapping[str, Number]
     sources: Mapping[str, str]
     overrides: Mapping[str, Any] = attrs.field(factory=dict)
+    extrapolated: str = ""  # why results on this chip are an extrapolation; every report says so
 
     @cached_property
     def ticks_per_ns(self) -> Fraction:
@@ -146,10 +147,12 @@ def parse(text: str, where: str) -> Chip:
     for key in ("name", "core", "sources"):
         if key not in data:
             raise ChipError(where, f"no {key!r}", "name, core and [sources]")
-    sources, name, core = data.pop("sources"), data.pop("name"), data.pop("core")
+    sources, name, core, extrapolated = data.pop("sources"), data.pop("name"), data.pop("core"), data.pop("extrapolated", None)
     if not isinstance(sources, dict) or not all(isinstance(s, str) for s in sources.values()):
         raise ChipError(f"{where}: sources", f"{sources!r:.80}", "a table of texts by code")
-    for key, text_of in (("name", name), ("core", core)):
+    for key, text_of in (("name", name), ("core", core), ("extrapolated", extrapolated)):
+        if key == "extrapolated" and text_of is None:
+            continue
         if not isinstance(text_of, str) or not text_of.strip() or not text_of.isprintable():
             raise ChipError(f"{where}: {key}", f"{text_of!r:.80}", "one line of text")
     numbers: dict[str, Number] = {}
@@ -162,7 +165,7 @@ def parse(text: str, where: str) -> Chip:
             f"no {missing[0]!r}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
             f"every key of the schema: {SCHEMA[missing[0]].doc}",
         )
-    return Chip(name, core, numbers, sources)
+    return Chip(name, core, numbers, sources, extrapolated=extrapolated or "")
 
 
 def _folder() -> Any:

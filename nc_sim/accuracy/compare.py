@@ -157,6 +157,7 @@ def summary(compared: Sequence[Compared], chip: Chip) -> dict[str, Any]:
     whole = figures(judged(compared))
     return {
         "chip": chip.name,
+        "extrapolated": chip.extrapolated or None,
         "mape_percent": None if whole is None else round(whole.mape, 3),
         "judged": plain(whole),
         "classes": {name: plain(figures(of)) for name, of in by_class(compared).items()},

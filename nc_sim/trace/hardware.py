@@ -41,6 +41,7 @@ from .stored import (
     read_ints,
     read_metadata,
     require,
+    said_of,
     sha256_of,
     stored_ints,
     write_binary,
@@ -355,7 +356,7 @@ def _metadata(result: Result) -> dict[str, Any]:
         "gate_phase_ns": float(result.gate_phase_ns), "phase_range_ns": [float(x) for x in result.phase_range_ns or ()],
         "what_if": {k: str(v) for k, v in sorted(chip.overrides.items())}, "without": list(result.without),
         "assumed": dict(sorted(result.assumed.items())), "races": list(result.races),
-        "observed_semaphores": list(result.observed_semaphores),
+        "observed_semaphores": list(result.observed_semaphores), **said_of(chip),
     }  # fmt: skip
 
 
