@@ -404,7 +404,8 @@ class Bucket:
 
     def __init__(self, table: Table) -> None:
         self.drain = table.drain
-        self.units, self.burst, self.settle = (c.tolist() for c in (table.units, table.burst, table.settle))
+        columns: tuple[list[int], ...] = tuple(c.tolist() for c in (table.units, table.burst, table.settle))
+        self.units, self.burst, self.settle = columns
         self.level, self.at = 0, 0  # units at a tick
         self.drained: dict[int, int] = {}  # transfer -> tick at which its packets so far have drained
 

@@ -93,7 +93,7 @@ def ports(work: Work, engine: Engine, sbuf: bool, psum: bool, chip: Reader) -> i
 
 def _fast(work: Work, chip: Reader) -> bool:
     """Whether VectorE streams it faster than its base rate."""
-    return cycles_per_element(work, Engine.VECTOR, chip) < chip(f"vector.{work.kind}.cycles_per_element")
+    return bool(cycles_per_element(work, Engine.VECTOR, chip) < chip(f"vector.{work.kind}.cycles_per_element"))
 
 
 def stream_ns(work: Work, engine: Engine, chip: Reader) -> Fraction:
