@@ -21,7 +21,11 @@ def summary(result: Result) -> str:
     ]
     if s["phase_range_ns"]:
         low, high = s["phase_range_ns"]
-        lines.append(f"  gate phase {us(low)} to {us(high)} over {16} phases of the clock gate")
+        windows = result.chip.numbers["tensor.gate.kind"].value == "windows"
+        found = (
+            f"{us(low)} to {us(high)} over {16} phases of the clock gate" if windows else "none: the throttle has no free-running windows"
+        )
+        lines.append(f"  gate phase {found}")
     lines.append(
         f"  work       {s['instructions']} instructions, {size(s['hbm_read_bytes'])} read, {size(s['hbm_write_bytes'])} written,"
         f" {s['flops'] / 1e6:.2f} Mflop on the TensorEngine"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nc_sim import Program, Result, Unsupported, simulate
+from nc_sim.report.text import summary
 
 TICK = 1 / 5.6
 CHIPS = ("trn1", "inf2")
@@ -65,6 +66,15 @@ def test_without_the_clock_gate_they_run_at_the_peak() -> None:
     p = products(*[512] * 12).program
     ends = [end for _, end in spans(simulate(p, "trn1", values=False, without=["clock-gate"]), "MATMUL")]
     assert ends[-1] - ends[1] == pytest.approx(10 * 512 / 2.8, abs=20 * TICK)
+
+
+def test_the_throttle_has_no_phase() -> None:
+    """Streaming time decides, wherever the kernel begins."""
+    program = products(*[512] * 4).program
+    r = simulate(program, "trn1", values=False, phase_range=True)
+    assert r.phase_range_ns == (r.duration_ns, r.duration_ns)
+    assert simulate(program, "trn1", values=False, gate_phase_ns=1234).duration_ns == r.duration_ns
+    assert "  gate phase none: the throttle has no free-running windows" in summary(r).splitlines()
 
 
 def test_an_fp32_product_takes_four_cycles_a_row_in_two_passes() -> None:
