@@ -318,7 +318,7 @@ def test_every_report_of_a_result_on_an_extrapolated_chip_says_so(tmp_path: Path
     assert f"  extrapolated: {WHY}" in summary(result).splitlines()
     assert "extrapolated" not in summary(plain)
     assert f"extrapolated: {WHY}" in chip_text(chip.load(path)).splitlines()
-    assert f"  other is extrapolated: {WHY}" in difference(chip.load("trn2"), chip.load(path), "").splitlines()[:2]
+    assert f"  other is extrapolated: {WHY}" in difference(chip.load("trn1"), chip.load(path)).splitlines()[:2]
     saved = {r: hardware.load(r.save(tmp_path / str(k))) for k, r in enumerate((result, plain))}
     assert [t.metadata.get("extrapolated") for t in saved.values()] == [WHY, None]
     assert "simulated, extrapolated" in timeline(saved[result], width=140).splitlines()[0]
