@@ -341,9 +341,11 @@ def generation(call: Instruction, mode: str, target: Target, engine: Engine, har
         by_hardware = available and hardware and engine in (Engine.SYNC, Engine.SCALAR)
         mode = "swdge" if engine is Engine.GPSIMD else "hwdge" if by_hardware else "none"
         if mode == "none" and not static:
-            call.require(
-                False, f"an address known at run time on {engine.label}", "GpSimd, or Sync and Scalar where hardware makes descriptors"
-            )
+            what = f"an address known at run time on {engine.label}"
+            required = "GpSimd, or Sync and Scalar where hardware makes descriptors"
+            if hardware and engine in (Engine.SYNC, Engine.SCALAR):
+                raise Unsupported(call.mnemonic, what, f"{required} (NeuronCore-v3 and later)", call.source)
+            call.require(False, what, required)
     if mode == "hwdge" and not available:
         raise Unsupported(
             call.mnemonic, "dge_mode=hwdge", "a chip with hardware descriptor generation (NeuronCore-v3 and later)", call.source

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import attrs
 import numpy as np
 
+from .dtypes import DTYPES
 from .errors import Unimplemented, Unsupported
 from .fields import QUADRANT, READ, WRITE, Flag, Integer, Maybe, Pair, of, one_of
 from .instruction import Engine, Instruction, Target, Work, has, instruction
@@ -455,13 +457,6 @@ class NcTranspose(Instruction):
             return [TransposeVector(dst=self.dst, src=self.data)]
         self.require(self.dst.memory is Memory.PSUM, f"dst is in {self.dst.memory.name}", "the TensorEngine writes PSUM")
         self.require(self.data.memory is Memory.SBUF, f"data is in {self.data.memory.name}", "the TensorEngine reads SBUF")
-        if not target.feature("tensor.transpose_mode"):
-            raise Unimplemented(
-                self.mnemonic,
-                "a transpose as a matrix product",
-                "a chip with the PE's transpose mode (NeuronCore-v3 and later)",
-                self.source,
-            )
         self.require(
             not target.explicit,
             "nc_transpose on the TensorEngine in a program with semaphores of its own",
@@ -469,6 +464,9 @@ class NcTranspose(Instruction):
         )
         identity = target.identity(self.data.dtype)
         k = self.data.partitions
+        if not target.feature("tensor.transpose_mode"):  # a product with the identity, which is exact for finite numbers
+            product = NcMatmul(dst=attrs.evolve(self.dst, dtype=DTYPES["float32"]), stationary=self.data, moving=identity[:k, :k])
+            return [attrs.evolve(i, dst=self.dst) if isinstance(i, Matmul) else i for i in product.expand(target, engine)]
         return [
             LoadWeights(src=self.data, transpose=True, passes="single"),
             Matmul(dst=self.dst, src=identity[:k, :k], columns=self.data.elements, transpose=True),

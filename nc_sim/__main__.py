@@ -277,10 +277,14 @@ def kernels(chip_name: str | None, what_if: tuple[str, ...], without: tuple[str,
 def chips(name: str | None, diff: tuple[str, str] | None, prefix: str, as_json: bool) -> None:
     """List the chips, or one chip's numbers with how each is known and where from."""
     if diff:
-        click.echo(text.difference(chip.load(diff[0]), chip.load(diff[1])))
+        a, b = map(chip.load, diff)
+        click.echo(json.dumps(text.differences(a, b, prefix), indent=2) if as_json else text.difference(a, b, prefix))
         return
     if name is None:
-        rows = [(c.name, c.core, str(len(c.numbers)), _statuses(c)) for c in map(chip.load, chip.names())]
+        rows = [
+            (c.name, c.core, str(len(c.numbers)), _statuses(c) + ("; extrapolated" if c.extrapolated else ""))
+            for c in map(chip.load, chip.names())
+        ]
         click.echo(json.dumps([r[0] for r in rows]) if as_json else "\n".join(text.table(("chip", "core", "numbers", "of which"), rows)))
         return
     data = chip.load(name)
@@ -290,7 +294,18 @@ def chips(name: str | None, diff: tuple[str, str] | None, prefix: str, as_json: 
             for k, n in data.numbers.items()
             if k.startswith(prefix)
         }
-        click.echo(json.dumps({"name": data.name, "core": data.core, "sources": dict(data.sources), "numbers": numbers}, indent=2))
+        click.echo(
+            json.dumps(
+                {
+                    "name": data.name,
+                    "core": data.core,
+                    "extrapolated": data.extrapolated or None,
+                    "sources": dict(data.sources),
+                    "numbers": numbers,
+                },
+                indent=2,
+            )
+        )
     else:
         click.echo(text.chip(data, prefix))
 
@@ -406,6 +421,7 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
     report = {
         "program": built.name,
         "chip": result.chip.name,
+        "extrapolated": result.chip.extrapolated or None,
         "explicit": built.explicit,
         "instructions": len(result.steps),
         "observed_semaphores": list(result.observed_semaphores),
@@ -415,6 +431,8 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
         return
     how = "semaphores given" if built.explicit else "semaphores inserted"
     click.echo(f"{built.name}: {len(result.steps)} instructions on {result.chip.name}, {how}; no error, no race, no deadlock")
+    for line in text.extrapolated(result.chip, "  "):
+        click.echo(line)
     for name in result.observed_semaphores:
         click.echo(f"  order by {name} holds for the observed run only: it is subtracted from or set")
 

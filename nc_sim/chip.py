@@ -30,6 +30,7 @@ class Number:
     value: Any
     status: str
     source: str
+    has: str = ""  # of what is unsupported: the generation that has it
 
 
 @attrs.frozen(eq=False)
@@ -41,6 +42,7 @@ class Chip:
     numbers: Mapping[str, Number]
     sources: Mapping[str, str]
     overrides: Mapping[str, Any] = attrs.field(factory=dict)
+    extrapolated: str = ""  # why results on this chip are an extrapolation; every report says so
 
     @cached_property
     def ticks_per_ns(self) -> Fraction:
@@ -93,7 +95,7 @@ class Reader:
         self.used.add(key)
         if number.value is None:
             if number.status == "unsupported":
-                raise Unsupported(self.chip.name, f"{key} is unsupported", "a chip that has it", number.source)
+                raise Unsupported(self.chip.name, f"{key} is unsupported", who_has(number), number.source)
             raise Unspecified(self.chip.name, f"{key} has no published value", "a source, or an override by --what-if", number.source)
         return number.value
 
@@ -105,6 +107,11 @@ class Reader:
     def uncertain(self) -> list[str]:
         """Names used so far whose value is carried over or assumed, sorted."""
         return sorted(k for k in self.used if self.chip.numbers[k].status in UNCERTAIN)
+
+
+def who_has(number: Number) -> str:
+    """What an error about an unsupported number requires."""
+    return "a chip that has it" + (f": {number.has}" if number.has else "")
 
 
 def names() -> list[str]:
@@ -140,10 +147,12 @@ def parse(text: str, where: str) -> Chip:
     for key in ("name", "core", "sources"):
         if key not in data:
             raise ChipError(where, f"no {key!r}", "name, core and [sources]")
-    sources, name, core = data.pop("sources"), data.pop("name"), data.pop("core")
+    sources, name, core, extrapolated = data.pop("sources"), data.pop("name"), data.pop("core"), data.pop("extrapolated", None)
     if not isinstance(sources, dict) or not all(isinstance(s, str) for s in sources.values()):
         raise ChipError(f"{where}: sources", f"{sources!r:.80}", "a table of texts by code")
-    for key, text_of in (("name", name), ("core", core)):
+    for key, text_of in (("name", name), ("core", core), ("extrapolated", extrapolated)):
+        if key == "extrapolated" and text_of is None:
+            continue
         if not isinstance(text_of, str) or not text_of.strip() or not text_of.isprintable():
             raise ChipError(f"{where}: {key}", f"{text_of!r:.80}", "one line of text")
     numbers: dict[str, Number] = {}
@@ -156,7 +165,7 @@ def parse(text: str, where: str) -> Chip:
             f"no {missing[0]!r}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
             f"every key of the schema: {SCHEMA[missing[0]].doc}",
         )
-    return Chip(name, core, numbers, sources)
+    return Chip(name, core, numbers, sources, extrapolated=extrapolated or "")
 
 
 def _folder() -> Any:
@@ -183,7 +192,7 @@ def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _number(where: str, entry: Entry, raw: Any, sources: Iterable[str]) -> Number:
-    if not isinstance(raw, Mapping) or set(raw) - {"value", "status", "source"} or "source" not in raw:
+    if not isinstance(raw, Mapping) or set(raw) - {"value", "status", "source", "has"} or "source" not in raw:
         raise ChipError(where, f"{raw!r}", "{ value = ..., status = ..., source = ... }")
     if raw["status"] not in STATUSES:
         raise ChipError(where, f"status {raw['status']!r}", f"one of {', '.join(STATUSES)}")
@@ -193,5 +202,7 @@ def _number(where: str, entry: Entry, raw: Any, sources: Iterable[str]) -> Numbe
     lacking = raw["status"] in ("unsupported", "unspecified")
     if lacking == ("value" in raw):
         raise ChipError(where, "a value" if lacking else "no value", f"{'no' if lacking else 'a'} value with status {raw['status']!r}")
+    if "has" in raw and (raw["status"] != "unsupported" or not isinstance(raw["has"], str) or not raw["has"].isprintable()):
+        raise ChipError(where, f"has = {raw['has']!r:.80}", "the generation that has it, beside status 'unsupported' only")
     value = None if lacking else entry.convert(raw["value"], where)
-    return Number(value, str(raw["status"]), str(raw["source"]))
+    return Number(value, str(raw["status"]), str(raw["source"]), str(raw.get("has", "")))

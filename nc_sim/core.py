@@ -12,6 +12,7 @@ depend neither on insertion order nor on event ids:
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import simpy
 
 from .probe import Probe, hooks
-from .table import Op, Rule, Table, Throttle, When
+from .table import MOST_PORTS, Op, Rule, Table, Throttle, When
 from .timeline import Timeline, check_complete, column
 
 END = 2  # SimPy keeps 0 and 1 for its own process events
@@ -60,7 +61,7 @@ class _Run:
         self.value = [0] * table.semaphores
         self.waiting: list[list[tuple[int, int, _Event]]] = [[] for _ in range(table.semaphores)]
         self.at_row = table.stream_ptr[:-1].tolist()  # the row each stream has come to
-        self.gate = Gate(table.throttle)
+        self.gate = gate(table.throttle)
         # plain lists: indexing them is several times faster than indexing arrays
         self.wait_ptr, self.update_ptr = table.wait_ptr.tolist(), table.update_ptr.tolist()
         self.waits = list(zip(table.wait_semaphore.tolist(), table.wait_value.tolist(), strict=True))
@@ -77,6 +78,8 @@ class _Run:
         self.packets, self.packet, self.first, self.last, self.load, self.ring = (
             c.tolist() for c in (table.packets, table.packet, table.first, table.last, table.load, table.ring)
         )
+        self.bucket = Bucket(table)
+        self.ports = Ports(self)
         self.rows = table.rows
         self.first_transfer_priority = BEGIN + len(table.stream_names)
         self.server_priority = self.first_transfer_priority + total
@@ -131,7 +134,8 @@ class _Run:
         """One queue: in order, each row waiting for its semaphores, the next after the issue interval."""
         table, env, priority = self.table, self.env, BEGIN + s
         first, last = int(table.stream_ptr[s]), int(table.stream_ptr[s + 1])
-        cost, rule, work, fan = (c[first : last + 1].tolist() for c in (table.cost, table.rule, table.work, table.fan_ptr))
+        columns = (table.cost, table.rule, table.work, table.ports, table.fan_ptr)
+        cost, rule, work, ports, fan = (c[first : last + 1].tolist() for c in columns)
         issues, latencies, loads = (c.tolist() for c in (table.cost_issue, table.cost_latency, table.cost_load))
         followed = -(1 << 62)  # finish of the last row that another may follow
         in_order, visible = bool(table.stream_ordered[s]), 0  # latest finish so far: results become visible in order
@@ -144,6 +148,11 @@ class _Run:
                 event = _Event(env, None, None)
                 self.waiting[semaphore].append((s, wanted, event))
                 yield event
+                now = self.now
+            if ports[k]:
+                self.ports.ask(s, ports[k])
+                while not self.ports.free(s):
+                    yield self.ports.sleep(s)
                 now = self.now
             self.start[row] = now
             for hook in self.on_start:
@@ -164,6 +173,8 @@ class _Run:
                 finish = visible = max(finish, visible)
             if rule[k] == FOLLOW:
                 followed = finish
+            if ports[k]:
+                self.ports.hold(s, finish)
             if self.on_finish:
                 self.at(finish - now, END + row * ROW, self.finished, row)
             self.fire(row, now, streamed, finish, state)
@@ -232,7 +243,8 @@ class _Server:
     """One DMA engine: one packet at a time, in-order rings, round robin between them packet by packet.
 
     While only one ring has work, its packets are passed in one event ("lump"); a transfer that arrives on another ring
-    meanwhile breaks the lump at the packet boundary, so that the result is the same as packet by packet.
+    meanwhile breaks the lump at the packet boundary, so that the result is the same as packet by packet. With a bucket the
+    packets of the other engines decide too, so there every packet is an event.
     """
 
     def __init__(self, run: _Run, index: int) -> None:
@@ -293,17 +305,17 @@ class _Server:
             self.run.start[self.run.rows + t] = now
             for hook in self.run.on_start:
                 hook(self.run.rows + t, now)
-        if sum(map(bool, self.queue)) == 1:
+        if not self.table.drain and sum(map(bool, self.queue)) == 1:
             self.lump = (t, now, sent)
             self.sent[t] = packets if packets else 1
             length = (packets - sent) * self.run.packet[t] + (self.extra[t] if sent == 0 else 0) * bool(packets)
             self.finish_in(length + self.run.last[t], t)
         elif sent < packets:
             self.sent[t] = sent + 1
-            self.pick_in(self.run.packet[t] + (self.extra[t] if sent == 0 else 0))
+            self.pick_in(self.run.bucket.packet(t, now, self.run.packet[t] + (self.extra[t] if sent == 0 else 0)))
         else:
             self.sent[t] = max(sent, 1)
-            self.finish_in(self.run.last[t], t)
+            self.finish_in(self.run.bucket.last(t, now, self.run.last[t]), t)
 
     def finish_in(self, delay: int, t: int) -> None:
         self.round += 1
@@ -344,16 +356,99 @@ class _Server:
             self.active = False
 
 
+class Ports:
+    """What streams exclude each other from: first come, first served."""
+
+    def __init__(self, run: _Run) -> None:
+        self.run = run
+        self.asking: dict[int, int] = {}  # stream -> its ports, in the order in which they asked
+        self.held: dict[tuple[int, int], int] = {}  # (port, stream) -> tick until which it holds the port
+        self.asleep: dict[int, _Event] = {}
+
+    def ask(self, s: int, ports: int) -> None:
+        self.asking[s] = ports
+
+    def free(self, s: int) -> bool:
+        """Whether the stream may have its ports now; if others hold them it looks again when they are done."""
+        wanted, now = self.asking[s], self.run.now
+        until = max((tick for (port, other), tick in self.held.items() if other != s and wanted >> port & 1), default=0)
+        if until > now:
+            self.look(s, until)
+        before = itertools.takewhile(lambda other: other != s, self.asking)
+        return until <= now and not any(self.asking[other] & wanted for other in before)
+
+    def hold(self, s: int, finish: int) -> None:
+        """The stream has its ports; those that want one of them look again when it is done."""
+        mine = self.asking.pop(s)
+        for port in range(MOST_PORTS):
+            if mine >> port & 1:
+                self.held[port, s] = finish
+        for other, wanted in self.asking.items():
+            if wanted & mine:
+                self.look(other, finish)
+
+    def sleep(self, s: int) -> _Event:
+        event = self.asleep[s] = _Event(self.run.env, None, None)
+        return event
+
+    def look(self, s: int, tick: int) -> None:
+        self.run.at(tick - self.run.now, BEGIN + s, self.wake, s)
+
+    def wake(self, event: Any) -> None:
+        if (sleeper := self.asleep.pop(event._value, None)) is not None:
+            self.run.env.schedule(sleeper, BEGIN + event._value)
+
+
+class Bucket:
+    """What all DMA engines move together: packets put units in, which drain at one rate in the order they came."""
+
+    def __init__(self, table: Table) -> None:
+        self.drain = table.drain
+        columns: tuple[list[int], ...] = tuple(c.tolist() for c in (table.units, table.burst, table.settle))
+        self.units, self.burst, self.settle = columns
+        self.level, self.at = 0, 0  # units at a tick
+        self.drained: dict[int, int] = {}  # transfer -> tick at which its packets so far have drained
+
+    def packet(self, t: int, now: int, length: int) -> int:
+        """How long a packet takes that begins now and would take `length` alone."""
+        if not self.drain:
+            return length
+        self.level = max(0, self.level - self.drain * (now - self.at)) + self.units[t]
+        self.at = now
+        self.drained[t] = now - (-self.level // self.drain)
+        return max(length, -((self.burst[t] - self.level) // self.drain))
+
+    def last(self, t: int, now: int, length: int) -> int:
+        """How long the semaphore packet takes: until the packets before it have settled, where it waits for that."""
+        if self.settle[t] < 0 or t not in self.drained:
+            return length
+        return max(length, self.drained[t] + self.settle[t] - now)
+
+
 class Gate:
-    """The array's throttle: free-running windows, each full or gated by what streamed in the one before."""
+    """The array's throttle. A kind of it decides about one edge after another; what is decided stands in `changes`.
+
+    This base is the array that is never throttled: it has no edge.
+    """
 
     def __init__(self, throttle: Throttle) -> None:
         self.t = throttle
-        self.is_gated = throttle.starts_gated and throttle.window > 0
-        self.edge = throttle.phase if throttle.phase > 0 else throttle.window
-        self.units = 0  # streamed since the last edge
+        self.is_gated = False
+        self.edge: int | None = None  # the next tick at which the level may change, as far as is known
         self.busy_until = 0
-        self.changes: list[tuple[int, bool]] = [(0, self.is_gated)]
+        self.changes: list[tuple[int, bool]] = [(0, False)]
+
+    def change(self, tick: int, gated: bool) -> None:
+        self.is_gated = gated
+        self.changes.append((tick, gated))
+
+    def pass_edge(self) -> None:
+        """Decide about the next edge."""
+
+    def advance(self, now: int) -> None:
+        """Pass every edge up to `now`."""
+        while self.edge is not None and self.edge <= now:
+            self.pass_edge()
 
     def gated(self, now: int) -> bool:
         """The level at a beginning: an edge at `now` has been passed."""
@@ -362,38 +457,10 @@ class Gate:
             return self.changes[-1][1]
         return next(level for tick, level in reversed(self.changes) if tick <= now)
 
-    def advance(self, now: int) -> None:
-        """Pass every edge up to `now`."""
-        if self.t.window == 0:
-            return
-        if self.edge <= now:
-            self.pass_edge()
-        if self.edge <= now:  # nothing streamed since: every further window decides alike
-            self.pass_edge()
-        if self.edge <= now:
-            self.edge += ((now - self.edge) // self.t.window + 1) * self.t.window
-
-    def pass_edge(self) -> None:
-        gated = self.units < self.t.threshold
-        if gated != self.is_gated:
-            self.is_gated = gated
-            self.changes.append((self.edge, gated))
-        self.units, self.edge = 0, self.edge + self.t.window
-
     def stream(self, now: int, work: int) -> tuple[int, bool]:
         """Stream `work` units from `now`: the tick at which the last is in, and the level then."""
-        self.advance(now)
-        while True:
-            rate = self.t.gated if self.is_gated else self.t.full
-            room = (self.edge - now) * rate if self.t.window else work
-            if work <= room:
-                self.units += work
-                self.busy_until = now - (-work // rate)
-                return self.busy_until, self.is_gated
-            self.units += room
-            work -= room
-            now = self.edge
-            self.pass_edge()
+        self.busy_until = now - (-work // self.t.full)
+        return self.busy_until, False
 
     def load(self, now: int, full: int, gated: int) -> tuple[int, bool]:
         """Load weights, which takes `full` or `gated` ticks by level: the tick when they are in, and the level then.
@@ -405,7 +472,7 @@ class Gate:
         end = now + (gated if level else full)
         while True:
             change = next((c for c in self.changes if now < c[0] < end), None) if self.changes[-1][0] > now else None
-            if change is None and self.t.window and self.edge < end:
+            if change is None and self.edge is not None and self.edge < end:
                 self.pass_edge()  # one at a time: a change may move the end before the next
                 continue
             if change is None:
@@ -418,3 +485,79 @@ class Gate:
         """Level changes up to `end`: (tick, 1 full | 0 gated)."""
         self.advance(end)
         return tuple((tick, int(not gated)) for tick, gated in self.changes)
+
+
+class Windows(Gate):
+    """Free-running windows, each full or gated by what streamed in the one before."""
+
+    edge: int  # of the window
+
+    def __init__(self, throttle: Throttle) -> None:
+        super().__init__(throttle)
+        self.is_gated = throttle.starts_gated
+        self.changes = [(0, self.is_gated)]
+        self.edge = throttle.phase if throttle.phase > 0 else throttle.window
+        self.units = 0  # streamed since the last edge
+
+    def pass_edge(self) -> None:
+        gated = self.units < self.t.threshold
+        if gated != self.is_gated:
+            self.change(self.edge, gated)
+        self.units, self.edge = 0, self.edge + self.t.window
+
+    def advance(self, now: int) -> None:
+        if self.edge <= now:
+            self.pass_edge()
+        if self.edge <= now:  # nothing streamed since: every further window decides alike
+            self.pass_edge()
+        if self.edge <= now:
+            self.edge += ((now - self.edge) // self.t.window + 1) * self.t.window
+
+    def stream(self, now: int, work: int) -> tuple[int, bool]:
+        self.advance(now)
+        while True:
+            rate = self.t.gated if self.is_gated else self.t.full
+            room = (self.edge - now) * rate
+            if work <= room:
+                self.units += work
+                self.busy_until = now - (-work // rate)
+                return self.busy_until, self.is_gated
+            self.units += room
+            work -= room
+            now = self.edge
+            self.pass_edge()
+
+
+class Streaks(Gate):
+    """Full rate for a while from the start of a streak, then gated until the array has been idle for a while."""
+
+    def __init__(self, throttle: Throttle) -> None:
+        super().__init__(throttle)
+        self.limit_at = 0  # tick from which what streams in this streak is gated
+        self.idle_at = 0  # tick at which the streak ends if nothing streams before
+
+    def pass_edge(self) -> None:
+        """The array has been idle for long enough."""
+        self.change(self.idle_at, False)
+        self.edge = None
+
+    def stream(self, now: int, work: int) -> tuple[int, bool]:
+        self.advance(now)
+        if now >= self.idle_at:
+            self.limit_at = now + self.t.limit
+        room = max(0, self.limit_at - now) * self.t.full
+        if work <= room:
+            self.busy_until = now - (-work // self.t.full)
+        else:
+            begins = max(now, self.limit_at)
+            if not self.is_gated:
+                self.change(begins, True)
+            self.busy_until = begins - (-(work - room) // self.t.gated)
+        self.idle_at = self.busy_until + self.t.idle
+        self.edge = self.idle_at if self.is_gated else None
+        return self.busy_until, self.is_gated
+
+
+def gate(throttle: Throttle) -> Gate:
+    """The array's throttle by its kind."""
+    return Windows(throttle) if throttle.window else Streaks(throttle) if throttle.limit else Gate(throttle)

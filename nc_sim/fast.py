@@ -30,18 +30,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The table's numbers once more: Numba keeps its code until this file changes, and does not see a change of another.
 END, BEGIN, ROW = 2, 1 << 60, 16
-NEVER = -(1 << 62)
+NEVER, FAR = -(1 << 62), 1 << 62
 FOLLOW, LOAD, STREAM = 1, 2, 3
 AT_START, AT_STREAMED = 0, 1
 ADD, SUB = 0, 1
+MOST_PORTS = 4
 EVENTS_PER_CALL = 1 << 19  # between two looks at progress and at Ctrl-C; a fraction of a second
 CHANGES_PER_EVENT = 16  # room for the gate's edges that one event may pass and find changed
 CACHE = "numba.core.caching"  # what reads and writes the machine code on disk
 LIMIT = 1 << 61  # of times and values: sums of two stay inside 64 bits
 
 # scalars of a run, in `State.scalar`
-EVENTS, BEGUN, EDGE, UNITS, BUSY_UNTIL, GATED, CHANGES, STARTED, FULL = range(9)
+EVENTS, BEGUN, EDGE, UNITS, BUSY_UNTIL, GATED, CHANGES, STARTED, FULL, LIMIT_AT, IDLE_AT, LEVEL, LEVEL_AT, ASKED = range(14)
+SCALARS = 14
 DONE, PAUSED, GROW = range(3)
+COME, LOOK = range(2)  # why a stream looks at its row: it has come to it or was woken; a port may be free
 
 
 def compiled(function: F, *, entry: bool = False) -> F:
@@ -68,6 +71,7 @@ class Columns(NamedTuple):
     cost: Ints
     rule: Ints
     work: Ints
+    ports: Ints
     fan_ptr: Ints
     wait_ptr: Ints
     wait_semaphore: Ints
@@ -92,10 +96,13 @@ class Columns(NamedTuple):
     load: Ints
     busy_delay: Ints
     busy_stall: Ints
-    fixed: Ints  # rows, rings, streams, follow_window, recent, throttle: window, full, gated, threshold
+    units: Ints
+    burst: Ints
+    settle: Ints
+    fixed: Ints  # rows, rings, streams, follow_window, recent, throttle: window, full, gated, threshold, limit, idle; drain
 
 
-ROWS, RINGS, STREAMS, FOLLOW_WINDOW, RECENT, WINDOW, FULL_RATE, GATED_RATE, THRESHOLD = range(9)
+ROWS, RINGS, STREAMS, FOLLOW_WINDOW, RECENT, WINDOW, FULL_RATE, GATED_RATE, THRESHOLD, STREAK, IDLE, DRAIN = range(12)
 
 
 class State(NamedTuple):
@@ -116,10 +123,13 @@ class State(NamedTuple):
     wanted: Ints
     followed: Ints
     visible: Ints
+    asked: Ints  # for the ports of its row, in this order; -1: it has not
+    holds: Ints  # [stream x MOST_PORTS]: tick until which it holds the port
     # of each transfer
     sent: Ints  # packets started; -1: not queued
     extra: Ints
     behind: Ints  # the next in its ring
+    drained: Ints  # tick at which its packets so far have left the bucket; -1: it put nothing in
     # of each ring of each DMA engine
     head: Ints
     tail: Ints
@@ -178,16 +188,28 @@ def drop_first(heap: Ints, n: int) -> None:
 
 
 @compiled
-def pass_edge(c: Columns, st: State) -> None:
+def change(st: State, tick: int, gated: int) -> None:
+    """The level from a tick on."""
     s = st.scalar
+    s[GATED] = gated
+    if s[CHANGES] == len(st.changes):
+        s[FULL] = 1
+    else:
+        st.changes[s[CHANGES], 0], st.changes[s[CHANGES], 1] = tick, gated
+        s[CHANGES] += 1
+
+
+@compiled
+def pass_edge(c: Columns, st: State) -> None:
+    """A window ends, or the array has been idle long enough to end a streak."""
+    s = st.scalar
+    if c.fixed[STREAK]:
+        change(st, s[EDGE], 0)
+        s[EDGE] = FAR
+        return
     gated = 1 if s[UNITS] < c.fixed[THRESHOLD] else 0
     if gated != s[GATED]:
-        s[GATED] = gated
-        if s[CHANGES] == len(st.changes):
-            s[FULL] = 1
-        else:
-            st.changes[s[CHANGES], 0], st.changes[s[CHANGES], 1] = s[EDGE], gated
-            s[CHANGES] += 1
+        change(st, s[EDGE], gated)
     s[UNITS] = 0
     s[EDGE] += c.fixed[WINDOW]
 
@@ -196,8 +218,6 @@ def pass_edge(c: Columns, st: State) -> None:
 def advance(c: Columns, st: State, now: int) -> None:
     """Pass every edge up to `now`."""
     window, s = c.fixed[WINDOW], st.scalar
-    if window == 0:
-        return
     if s[EDGE] <= now:
         pass_edge(c, st)
     if s[EDGE] <= now:
@@ -211,6 +231,8 @@ def stream_work(c: Columns, st: State, now: int, work: int) -> int:
     """The tick at which the last of `work` units is in; the level is then `GATED`."""
     advance(c, st, now)
     s = st.scalar
+    if c.fixed[STREAK]:
+        return stream_in_streak(c, st, now, work)
     while True:
         rate = c.fixed[GATED_RATE] if s[GATED] else c.fixed[FULL_RATE]
         room = (s[EDGE] - now) * rate if c.fixed[WINDOW] else work
@@ -223,6 +245,26 @@ def stream_work(c: Columns, st: State, now: int, work: int) -> int:
         work -= room
         now = s[EDGE]
         pass_edge(c, st)
+
+
+@compiled
+def stream_in_streak(c: Columns, st: State, now: int, work: int) -> int:
+    """The same where the array runs at full rate until a streak is `STREAK` ticks long."""
+    s, full, gated = st.scalar, c.fixed[FULL_RATE], c.fixed[GATED_RATE]
+    if now >= s[IDLE_AT]:
+        s[LIMIT_AT] = now + c.fixed[STREAK]
+    room = max(0, s[LIMIT_AT] - now) * full
+    if work <= room:
+        end: int = now - (-work // full)
+    else:
+        begins = max(now, s[LIMIT_AT])
+        if not s[GATED]:
+            change(st, begins, 1)
+        end = begins - (-(work - room) // gated)
+    s[BUSY_UNTIL] = end
+    s[IDLE_AT] = end + c.fixed[IDLE]
+    s[EDGE] = s[IDLE_AT] if s[GATED] else FAR
+    return end
 
 
 @compiled
@@ -239,11 +281,11 @@ def load_weights(c: Columns, st: State, now: int, full: int, gated: int) -> tupl
         k = s[CHANGES]
         while k > 0 and changes[k - 1, 0] > now:
             k -= 1
-        change = k < s[CHANGES] and changes[k, 0] < end
-        if not change and c.fixed[WINDOW] and s[EDGE] < end:
+        meets = k < s[CHANGES] and changes[k, 0] < end
+        if not meets and s[EDGE] < end:
             pass_edge(c, st)
             continue
-        if not change:
+        if not meets:
             return end, level
         before, after = (gated, full) if level else (full, gated)
         now, level = changes[k, 0], changes[k, 1]
@@ -284,21 +326,57 @@ def update(c: Columns, st: State, k: int, now: int) -> None:
 
 
 @compiled
-def stream(c: Columns, st: State, s: int, now: int) -> None:
+def free(c: Columns, st: State, s: int, row: int, now: int) -> bool:
+    """Whether a stream may have its row's ports; it asks for them the first time, and looks again when others are done."""
+    wanted, until, before = c.ports[row], 0, False
+    if st.asked[s] < 0:
+        st.asked[s] = st.scalar[ASKED]
+        st.scalar[ASKED] += 1
+    for other in range(c.fixed[STREAMS]):
+        if other == s:
+            continue
+        for port in range(MOST_PORTS):
+            if wanted >> port & 1:
+                until = max(until, st.holds[other * MOST_PORTS + port])
+        if 0 <= st.asked[other] < st.asked[s] and c.ports[st.at_row[other]] & wanted:
+            before = True
+    if until > now:
+        push(st, until, BEGIN + s, LOOK)
+    return until <= now and not before
+
+
+@compiled
+def hold(c: Columns, st: State, s: int, row: int, finish: int) -> None:
+    """A stream has its row's ports; those that want one of them look again when it is done."""
+    mine = c.ports[row]
+    st.asked[s] = -1
+    for port in range(MOST_PORTS):
+        if mine >> port & 1:
+            st.holds[s * MOST_PORTS + port] = finish
+    for other in range(c.fixed[STREAMS]):
+        if st.asked[other] >= 0 and c.ports[st.at_row[other]] & mine:
+            push(st, finish, BEGIN + other, LOOK)
+
+
+@compiled
+def stream(c: Columns, st: State, s: int, now: int, why: int) -> None:
     """A stream looks at its row: it waits on, or begins."""
     row = st.at_row[s]
-    if row == c.stream_ptr[s + 1]:
+    if row == c.stream_ptr[s + 1] or (why == LOOK and st.asked[s] < 0):
         return
     if st.fresh[s]:
         st.fresh[s] = 0
         st.ready[row] = now
-    for k in range(c.wait_ptr[row], c.wait_ptr[row + 1]):
-        semaphore = c.wait_semaphore[k]
-        if st.value[semaphore] < c.wait_value[k]:
-            st.waits_for[s] = semaphore
-            st.wanted[s] = c.wait_value[k]
-            st.waiters[semaphore] += 1
-            return
+    if st.asked[s] < 0:
+        for k in range(c.wait_ptr[row], c.wait_ptr[row + 1]):
+            semaphore = c.wait_semaphore[k]
+            if st.value[semaphore] < c.wait_value[k]:
+                st.waits_for[s] = semaphore
+                st.wanted[s] = c.wait_value[k]
+                st.waiters[semaphore] += 1
+                return
+    if c.ports[row] and not free(c, st, s, row, now):
+        return
     st.start[row] = now
     rule, cost, state, streamed = c.rule[row], c.cost[row], 0, now
     if rule == FOLLOW:
@@ -316,6 +394,8 @@ def stream(c: Columns, st: State, s: int, now: int) -> None:
         st.visible[s] = finish
     if rule == FOLLOW:
         st.followed[s] = finish
+    if c.ports[row]:
+        hold(c, st, s, row, finish)
     fire(c, st, row, now, streamed, finish, state)
     for t in range(c.fan_ptr[row], c.fan_ptr[row + 1]):
         submit(c, st, t, now)
@@ -388,6 +468,28 @@ def pick_at(c: Columns, st: State, d: int, tick: int) -> None:
 
 
 @compiled
+def fill(c: Columns, st: State, t: int, now: int, length: int) -> int:
+    """How long a packet takes that begins now and would take `length` alone: the bucket may hold it up."""
+    drain, s = c.fixed[DRAIN], st.scalar
+    if drain == 0:
+        return length
+    s[LEVEL] = max(0, s[LEVEL] - drain * (now - s[LEVEL_AT])) + c.units[t]
+    s[LEVEL_AT] = now
+    st.drained[t] = now - (-s[LEVEL] // drain)
+    over: int = -((c.burst[t] - s[LEVEL]) // drain)
+    return max(length, over)
+
+
+@compiled
+def settled(c: Columns, st: State, t: int, now: int) -> int:
+    """The end of a semaphore packet that begins now."""
+    end: int = now + c.last[t]
+    if c.settle[t] >= 0 and st.drained[t] >= 0:
+        end = max(end, st.drained[t] + c.settle[t])
+    return end
+
+
+@compiled
 def pick(c: Columns, st: State, d: int, now: int) -> None:
     """Send the next packet of the next ring that has one; all packets while no other ring has any."""
     rings = c.fixed[RINGS]
@@ -402,17 +504,17 @@ def pick(c: Columns, st: State, d: int, now: int) -> None:
     if sent == 0 and st.start[row] < 0:
         st.start[row] = now
     first = st.extra[t] if sent == 0 else 0
-    if st.busy_rings[d] == 1:
+    if st.busy_rings[d] == 1 and c.fixed[DRAIN] == 0:
         st.lump[d], st.lump_start[d], st.lump_sent[d] = t, now, sent
         st.sent[t] = packets if packets else 1
         length = (packets - sent) * c.packet[t] + first if packets else 0
         finish_at(c, st, d, t, now + length + c.last[t])
     elif sent < packets:
         st.sent[t] = sent + 1
-        pick_at(c, st, d, now + c.packet[t] + first)
+        pick_at(c, st, d, now + fill(c, st, t, now, c.packet[t] + first))
     else:
         st.sent[t] = max(sent, 1)
-        finish_at(c, st, d, t, now + c.last[t])
+        finish_at(c, st, d, t, settled(c, st, t, now))
 
 
 @compiled
@@ -485,7 +587,7 @@ def _events(c: Columns, st: State, most: int, room: int) -> int:
             else:
                 complete(c, st, (priority - END) // ROW - rows, argument, now)
         elif priority < BEGIN + streams:
-            stream(c, st, priority - BEGIN, now)
+            stream(c, st, priority - BEGIN, now, argument)
         elif priority < BEGIN + streams + total:
             arrive(c, st, argument, now)
         else:
@@ -549,16 +651,19 @@ def keep_nothing() -> None:
 
 def check_range(table: Table) -> None:
     """Python's integers have no end, these have 64 bits. Unsupported if a time or a semaphore's value might not fit."""
-    whole = (table.stream_start, table.arrival, table.busy_delay, table.busy_stall, table.first, table.last, table.work)
+    whole = (table.stream_start, table.arrival, table.busy_delay, table.busy_stall, table.first, table.last, table.work, table.settle)
     longest = [c.astype(np.float64).max(axis=1, initial=0) for c in (table.cost_issue, table.cost_latency, table.cost_load, table.delays)]
     issue, latency, load, delay = longest
     t = table.throttle
-    window, full, threshold, *others = map(float, (t.window, t.full, t.threshold, t.phase, t.gated, table.follow_window, table.recent))
+    rates = (t.window, t.full, t.threshold, t.phase, t.gated, t.limit, t.idle, table.follow_window, table.recent)
+    window, full, threshold, *others = map(float, rates)
     time = sum(c.astype(np.float64).sum() for c in whole) + (table.packets.astype(np.float64) * table.packet).sum()
     time += (issue + latency + load)[table.cost].sum() + delay[table.update_delay].sum()
-    value = np.abs(table.update_value.astype(np.float64)).sum()
-    # a window's work, and the product by which a load goes on at another rate
-    if max(time + 2 * window, value, window * full, threshold, *others, load.max(initial=0) ** 2) >= LIMIT:
+    put_in = (table.packets.astype(np.float64) * table.units).sum()
+    time += put_in / max(1, table.drain)
+    value = max(np.abs(table.update_value.astype(np.float64)).sum(), put_in, time * table.drain, table.burst.max(initial=0))
+    # a window's or a streak's work, and the product by which a load goes on at another rate
+    if max(time + 2 * window, value, max(window, float(t.limit)) * full, threshold, *others, load.max(initial=0) ** 2) >= LIMIT:
         raise Unsupported("engine='compiled'", "times or semaphore values beyond 64 bits", "engine='simpy'")
 
 
@@ -567,6 +672,7 @@ def columns(table: Table) -> Columns:
     t = table.throttle
     fixed = (
         table.rows, table.rings, len(table.stream_names), table.follow_window, table.recent, t.window, t.full, t.gated, t.threshold,
+        t.limit, t.idle, table.drain,
     )  # fmt: skip
     named = {name: np.ascontiguousarray(getattr(table, name)) for name in Columns._fields if name != "fixed"}
     return Columns(**named, fixed=np.array(fixed, np.int64))
@@ -581,26 +687,28 @@ def state(table: Table) -> State:
         return np.full(size, value, np.int64)
 
     st = State(
-        heap=np.zeros((1024, 3), np.int64), changes=np.zeros((64, 2), np.int64), scalar=full(9),
+        heap=np.zeros((1024, 3), np.int64), changes=np.zeros((64, 2), np.int64), scalar=full(SCALARS),
         ready=full(total, -1), start=full(total, -1), finish=full(total, -1),
         value=full(table.semaphores), waiters=full(table.semaphores),
         at_row=table.stream_ptr[:-1].copy(), fresh=full(streams, 1), waits_for=full(streams, -1), wanted=full(streams),
         followed=full(streams, NEVER), visible=full(streams),
+        asked=full(streams, -1), holds=full(streams * MOST_PORTS),
         sent=full(table.transfers, -1), extra=full(table.transfers), behind=full(table.transfers, -1),
+        drained=full(table.transfers, -1),
         head=full(rings, -1), tail=full(rings, -1), latest=full(rings), held=full(rings, -1), last_load=full(rings, NEVER),
         busy_rings=full(servers), turn=full(servers), active=full(servers), lump=full(servers, -1), lump_start=full(servers),
         lump_sent=full(servers), round=full(servers),
     )  # fmt: skip
-    st.scalar[EDGE] = t.phase if t.phase > 0 else t.window
+    st.scalar[EDGE] = (t.phase if t.phase > 0 else t.window) if t.window else FAR
     st.scalar[GATED] = st.changes[0, 1] = gated
     st.scalar[CHANGES] = 1
     return st
 
 
 def room_needed(table: Table) -> int:
-    """Events that one event may schedule: a row's updates, its transfers, and itself again; or every stream woken."""
+    """Events that one event may schedule: a row's updates, its transfers, itself again, and every stream woken."""
     most = int(np.diff(table.update_ptr).max(initial=0)) + int(np.diff(table.fan_ptr).max(initial=0))
-    return most + len(table.stream_names) + 2
+    return most + 2 * len(table.stream_names) + 2
 
 
 def _larger(array: Ints, needed: int) -> Ints:

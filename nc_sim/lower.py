@@ -20,11 +20,11 @@ import attrs
 import numpy as np
 
 from .chip import Chip, Reader
-from .isa import COMPUTE, Engine, Step, UpdateOp
+from .isa import COMPUTE, Engine, Memory, Step, UpdateOp
 from .isa import When as StepWhen
 from .isa.control import Control
 from .isa.dma import Dma, DmaDirect2d
-from .isa.errors import InternalError, ProgramError, Unimplemented, Unsupported
+from .isa.errors import InternalError, ProgramError, Unimplemented, Unspecified, Unsupported
 from .isa.tensor import LoadWeights, Matmul
 from .progress import Tell, told
 from .table import MAX_UPDATES, STATES, Ints, Op, Role, Rule, Table, When
@@ -77,15 +77,17 @@ class _Stream:
     """Rows of one stream: (step, role, cost, rule, work, waits, updates, DMA or -1), and their waits and updates in order."""
 
     rows: array[int] = attrs.field(factory=lambda: array("q"))
+    ports: array[int] = attrs.field(factory=lambda: array("q"))  # of each row
     waits: array[int] = attrs.field(factory=lambda: array("q"))  # (semaphore, value)
     updates: array[int] = attrs.field(factory=lambda: array("q"))  # (semaphore, op, value, when, delay index)
 
     def add(
         self, step: int, role: int, cost: int, rule: int = ALWAYS, work: int = 0, waits: tuple[int, ...] = NONE,
-        updates: tuple[int, ...] = NONE, dma: int = -1,
+        updates: tuple[int, ...] = NONE, dma: int = -1, ports: int = 0,
     ) -> None:  # fmt: skip
         """Append a row; `waits` and `updates` are flat."""
         self.rows.extend((step, role, cost, rule, work, len(waits) // PER_WAIT, len(updates) // PER_UPDATE, dma))
+        self.ports.append(ports)
         if waits:
             self.waits.extend(waits)
         if updates:
@@ -218,8 +220,18 @@ class _Lowering:
             self.products += 1
         else:
             key = (instruction, engine)
-            cost = self.once(key, lambda: self.cost(elementwise.cost(instruction.work(), engine, self.chip)))
-            stream.add(index, EXECUTE, cost, waits=handed, updates=(*began, *self.updates(step, 1)))
+            cost, ports = self.once(key, lambda: self.elementwise(step))
+            stream.add(index, EXECUTE, cost, waits=handed, updates=(*began, *self.updates(step, 1)), ports=ports)
+
+    def elementwise(self, step: Step) -> tuple[int, int]:
+        """Cost and ports of an instruction on VectorE, ScalarE or GpSimdE."""
+        instruction, engine = step.instruction, step.engine
+        work, memories = instruction.work(), {v.memory for _, v, _ in instruction.views}
+        try:
+            cost = self.cost(elementwise.cost(work, engine, self.chip))
+            return cost, elementwise.ports(work, engine, Memory.SBUF in memories, Memory.PSUM in memories, self.chip)
+        except (Unsupported, Unspecified) as e:
+            raise e.at(f"{step.line} {engine.name.lower()} {instruction.mnemonic}".strip()) from None
 
     def product(self, instruction: Matmul) -> tuple[int, int, int]:
         cost, units, gap = tensor.stream(instruction.work(), self.chip)
@@ -278,7 +290,7 @@ class _Lowering:
             s, d = dma.src, dma.dst
             key = (
                 engine, dma.generation, dma.row, d.memory, d.partition, d.partitions, d.strides, d.counts, d.dtype.itemsize,
-                s.memory, s.partition, s.partitions, s.strides, s.counts, s.dtype.itemsize, latency,
+                s.memory, s.partition, s.partitions, s.strides, s.counts, s.dtype.itemsize, s.dtype != d.dtype, latency,
             )  # fmt: skip
         if (shape := self.shapes.get(key)) is None:
             shape = self.shapes[key] = self.new_shape(index, engine, dma)
@@ -289,7 +301,7 @@ class _Lowering:
         if latency is None:
             shares = dma_timing.shares(dma, self.chip)
         else:  # it meets no DMA engine
-            shares = [dma_timing.Share(-1, 1, 0, max(1, ticks(latency) - 1), 0, 0, False, 0, 0)]
+            shares = [dma_timing.Share(-1, 1, 0, max(1, ticks(latency) - 1), 0, 0, False, 0, 0, 0, 0, -1)]
         rows = sum(dma_timing.rows_by_engine(dma, self.chip)[0])
         shown, accept = 0, (-1, -1)
         if dma.generation == "software":
@@ -385,6 +397,7 @@ class _Lowering:
             cost=cost,
             rule=rule,
             work=work,
+            ports=np.concatenate([np.frombuffer(s.ports, np.int64) if s.ports else np.zeros(0, np.int64) for s in self.streams]),
             fan_ptr=pointer(fans),
             wait_ptr=pointer(waits),
             wait_semaphore=number[waited],
@@ -397,6 +410,7 @@ class _Lowering:
             delays=np.array(list(self.delays), np.int64).reshape(-1, STATES),
             ring=np.repeat(dmas[:, 1], fan),
             **columns,
+            drain=dma_timing.core_limit(reader).drain,
             servers=reader("dma.engines"),
             rings=max(1, len(self.rings)),
             semaphores=int(present.sum()),
@@ -437,7 +451,9 @@ class _Lowering:
 
 
 # a transfer's columns of the table, by the field of its share
-SHARE = ("server", "arrival", "packets", "packet", "first", "last", "load", "busy_delay", "busy_stall")
+SHARE = (
+    "server", "arrival", "packets", "packet", "first", "last", "load", "busy_delay", "busy_stall", "units", "burst", "settle",
+)  # fmt: skip
 
 
 def _waits(step: Step) -> tuple[int, ...]:

@@ -27,10 +27,10 @@ def _all(ending: str, value: Any, start: str = "") -> dict[str, Any]:
 
 REGISTER_TIMES = ("move", "alu_op", "tensor_load", "tensor_store", "compare_branch")
 SLOWER = ("vector.copy_predicated.", "vector.select_reduce.")  # their rates in SBUF are lower than with PSUM: no fast mode
-_COMPLETION = {"dma.load_done_ns": 0, "dma.store_done_ns": 0}
-_BUSY = {**_all("busy_delay_ns", 0, "dma."), **_all("busy_stall_ratio", 0, "dma.")}
+_COMPLETION = {k: 0 for k in SCHEMA if k.startswith("dma.") and k.endswith(("load_done_ns", "store_done_ns", "_last_ns", "settle_ns"))}
+_BUSY = {**_all("busy_delay_ns", 0, "dma."), **_all("busy_stall_ratio", 0, "dma."), **_all("busy_stall_ns", 0, "dma.")}
 MECHANISMS: dict[str, Mechanism] = {
-    "clock-gate": Mechanism("PE rate by free-running windows", {"tensor.gate.kind": "none"}),
+    "clock-gate": Mechanism("PE rate by its recent use: free-running windows, or streaming time", {"tensor.gate.kind": "none"}),
     "dma-start-latency": Mechanism(
         "time from a trigger to its first packets",
         {k: 0 for k in SCHEMA if k.startswith("dma.") and ("_first_ns" in k or "_stagger_ns" in k)},
@@ -41,6 +41,9 @@ MECHANISMS: dict[str, Mechanism] = {
     "dma-row-overhead": Mechanism(
         "fixed time per descriptor row", {"dma.row_ns": 0, "dma.small_load_row_ns": 0, "dma.small_store_row_ns": 0}
     ),
+    "dma-core-limit": Mechanism(
+        "what all DMA engines of a core move together", {"dma.core_load_bytes_per_ns": 0, "dma.core_store_bytes_per_ns": 0}
+    ),
     "dma-store-ring-limit": Mechanism("triggers that stall behind unfinished stores", {"dma.store_ring_limit": 0}),
     "hardware-descriptor-generation": Mechanism(
         "sequencer time of hardware triggers",
@@ -48,7 +51,12 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "software-descriptor-generation": Mechanism(
         "GpSimd time of software triggers",
-        {"dma.software.latency_ns": 0, "dma.software.interval_ns": 40, "dma.software.further_row_ns": 0},
+        {
+            "dma.software.latency_ns": 0,
+            "dma.software.interval_ns": 40,
+            "dma.software.interval_row_ns": 0,
+            "dma.software.further_row_ns": 0,
+        },
     ),
     "run-time-addresses": Mechanism(
         "added time of DMA whose addresses come from tensors",
@@ -70,7 +78,13 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "issue-gap": Mechanism(
         "gap between instructions of one engine",
-        {**_all("_gap_ns", 0, "scalar."), "vector.gap_ns": 0, "tensor.stream_gap_full_ns": 0, "tensor.stream_gap_gated_ns": 0},
+        {
+            **_all("_gap_ns", 0, "scalar."),
+            "vector.gap_ns": 0,
+            "vector.two_cycle_gap_ns": 0,
+            "tensor.stream_gap_full_ns": 0,
+            "tensor.stream_gap_gated_ns": 0,
+        },
     ),
     "fixed-latency": Mechanism(
         "latency over streaming of Vector and Scalar", {**_all("_fixed_ns", 0, "scalar."), **_all("_fixed_ns", 0, "vector.")}
@@ -90,6 +104,11 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "shared-packets": Mechanism("rows of software DMAs that share packets", {"dma.software.shared_packet_bytes": 0}),
     "narrowing": Mechanism("added time of ScalarE activations out of PSUM to a narrower type", {"scalar.identity.psum_narrowing_ns": 0}),
+    "ports": Mechanism(
+        "engines that exclude each other from SBUF or PSUM",
+        {"ports.vector_gpsimd_sbuf": "shared", "ports.vector_scalar_psum": "shared"},
+    ),
+    "descriptor-packets": Mechanism("rows that join to packets", {"dma.software.packet_bytes": 0}),
     "run-ahead": Mechanism("sequencers that run ahead of their engine", _all("queue_depth", 1)),
     "minimum-interval": Mechanism("least time between two products", {"tensor.min_interval_cycles": 0}),
 }

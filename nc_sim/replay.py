@@ -66,6 +66,7 @@ class Replay:
         return {
             "trace": self.profile.name,
             "chip": self.chip.name,
+            "extrapolated": self.chip.extrapolated or None,
             "instructions": len(self.profile.steps),
             "total_measured_ns": self.total_measured_ns,
             "total_simulated_ns": round(self.total_simulated_ns, 3),

@@ -113,7 +113,8 @@ class Result:
         return tuple(out[k] for k in np.argsort(start, kind="stable").tolist())
 
     def __repr__(self) -> str:
-        return f"<Result {self.program.name} on {self.chip.name}: {len(self.steps)} instructions, {self.duration_ns:.1f} ns>"
+        said = ", extrapolated" if self.chip.extrapolated else ""
+        return f"<Result {self.program.name} on {self.chip.name}: {len(self.steps)} instructions, {self.duration_ns:.1f} ns{said}>"
 
     def summary(self) -> dict[str, Any]:
         """Plain numbers: times in ns, bytes, flops, instructions and busy time by engine."""
@@ -128,6 +129,7 @@ class Result:
         return {
             "program": self.program.name,
             "chip": self.chip.name,
+            "extrapolated": self.chip.extrapolated or None,
             "duration_ns": round(self.duration_ns, 3),
             "total_time_ns": round(self.total_time_ns, 3),
             "benchmark_ns": round(self.benchmark_ns, 3),

@@ -278,12 +278,10 @@ def _check_inputs(tensors: Mapping[str, Tensor], given: Mapping[str, np.ndarray]
 def _phase_range(compiled: Compiled, chip: Chip, engine: str, progress: Tell | None = None) -> tuple[float, float]:
     """Shortest and longest body over the phases of the clock gate's window, ns."""
     reader = chip.reader()
-    if reader("tensor.gate.kind") == "none":
-        window = Fraction(0)
-    else:
-        window = Fraction(reader("tensor.gate.window_cycles") * 1000, reader("clock.sync_mhz"))
+    windows = reader("tensor.gate.kind") == "windows"  # nothing else has a phase
+    window = Fraction(reader("tensor.gate.window_cycles") * 1000, reader("clock.sync_mhz")) if windows else Fraction(0)
     lengths = []
-    for k in range(PHASES):
+    for k in range(PHASES if windows else 1):
         table, _ = lower(compiled.steps, chip, Options(window * k / PHASES), compiled.semaphores)
         lengths.append(chip.ns(body_ticks(table, run(table, compiled.steps, engine=engine))))
         if progress is not None:

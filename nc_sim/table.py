@@ -9,6 +9,14 @@ What an engine may rely on: every issue interval, latency, START delay and STREA
 (LOAD, STREAM) share one stream, which is not ordered; a STREAM waits for every earlier LOAD and STREAM; their issue
 interval and START delays are the same in all states. A ring belongs to one stream. Updates of transfers count from
 FINISH.
+
+The bucket is what all DMA engines share: every packet puts its units in when it begins, and they drain in that order. So a
+transfer with no burst moves at the bucket's rate, one with a burst runs ahead of it by so much, and one that settles is
+complete only when its units have drained.
+
+A port is what streams exclude each other from. A row that uses ports asks for them when its waits are met, and its waits are
+not looked at again; it begins when no other stream holds one of them and none that asked before still wants one. It holds
+them until its finish. Rows of one stream share what the stream holds. Rows of the array use none.
 """
 
 from __future__ import annotations
@@ -60,19 +68,32 @@ class Role(enum.IntEnum):
 
 
 STATES = 4
+MOST_PORTS = 4
 MAX_UPDATES = 15  # per row; leaves room for an order within the row
 
 
 @attrs.frozen
 class Throttle:
-    """The array's rate by free-running windows. Work is counted in units: `full` per tick at full rate."""
+    """How the array's rate depends on its recent use. Work is counted in units: `full` per tick at full rate, `gated` below.
 
-    window: int  # ticks; 0: never throttled
+    Windows run freely, and each is full or gated by what streamed in the one before. A streak begins with a product that
+    finds the array idle for `idle` ticks or more; `limit` ticks later whatever streams is gated, until the array has been
+    idle for `idle` ticks. One kind at a time; with neither the array is never throttled.
+    """
+
+    window: int  # ticks; 0: no windows
     phase: int  # ticks from time zero to an edge
     full: int
     gated: int
     threshold: int  # units streamed in a window that keep or make the next one full
     starts_gated: bool
+    limit: int = 0  # ticks of a streak at full rate, at least 1; 0: no streaks
+    idle: int = 0  # ticks, at least 1
+
+    @property
+    def changes(self) -> bool:
+        """True if the rate is not always full."""
+        return self.window > 0 or self.limit > 0
 
 
 @attrs.frozen(eq=False)
@@ -90,6 +111,7 @@ class Table:
     cost: Ints  # index into cost_issue, cost_latency
     rule: Ints
     work: Ints  # units of the throttle, for Rule.STREAM
+    ports: Ints  # bit p: it uses port p
     fan_ptr: Ints  # [n + 1]: transfers (0 … m-1) a row's start sets off
     wait_ptr: Ints  # [n + 1]
     wait_semaphore: Ints
@@ -115,7 +137,11 @@ class Table:
     load: Ints  # 1: loads meet the busy rule
     busy_delay: Ints
     busy_stall: Ints
+    units: Ints  # of the bucket, that one packet puts in
+    burst: Ints  # units in the bucket with which a packet may end; with more it ends when they have drained
+    settle: Ints  # ticks from its packets drained to the end of its semaphore packet, at least; -1: that waits for no bucket
     # scalars
+    drain: int  # units that leave the bucket in a tick; 0: there is none
     servers: int
     rings: int
     semaphores: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .access import History
-from .chip import Reader
+from .chip import Reader, who_has
 from .explain import place
 from .isa import Engine, Memory, Step, View, fields_of
 from .isa.accumulator import RESET
@@ -17,6 +17,7 @@ from .isa.mx import STARTS, QuantizeMx
 from .isa.ops import ALU_OPS
 from .isa.selection import NcStreamShuffle
 from .isa.tensor import LoadWeights, LoadWeightsMode, Matmul, MatmulMode
+from .isa.vector import TensorScalar
 from .isa.view import MAX_FREE_DIMS
 from .program import Tensor
 from .progress import Tell, told
@@ -62,6 +63,10 @@ def _engine(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, i
         and not (chip.has("dma.hardware.available") and chip("dma.hardware.available"))
     ):
         raise Unsupported("", "hardware descriptor generation", f"a chip that has it; {chip.chip.name} does not")
+    own = "scalar.tensor_scalar.available"
+    if step.engine is Engine.SCALAR and isinstance(step.instruction, TensorScalar) and not (chip.has(own) and chip(own)):
+        number = chip.chip.numbers[own]
+        raise Unsupported("", f"tensor_scalar on ScalarE of {chip.chip.core}", who_has(number), number.source)
 
 
 def _supported(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:

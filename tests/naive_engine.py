@@ -1,8 +1,8 @@
 """The meaning of a Table, tick by tick and packet by packet, in the plainest way: slow, short, and to be believed.
 
-It shares nothing with the engines but the Table. Each tick: the array moves on from the tick before; a window's edge
-may change its rate; then everything that ends, in row order; then everything that begins: streams, transfers that
-arrive, and last the DMA engines, which pick their next packet knowing all of the tick's arrivals.
+It shares nothing with the engines but the Table. Each tick: the array moves on from the tick before; a window's edge or
+the length of a streak may change its rate; then everything that ends, in row order; then everything that begins: streams,
+transfers that arrive, and last the DMA engines, which pick their next packet knowing all of the tick's arrivals.
 
 Legal tables: an array row (LOAD, STREAM) has the same issue and the same START delays in all states, because its state
 is known only at its end; array rows share one stream, which is not ordered; a STREAM waits for every LOAD and STREAM
@@ -57,6 +57,8 @@ class Array:
     units: int = 0
     product: int = -1
     work: int = 0  # left of the product
+    streak: int = -1  # the tick at which it began; -1: the array has been idle long enough
+    last_busy: int = 0
     visible: int = 0  # latest finish of a product
     loads: list[Load] = attrs.field(factory=list)
     history: list[tuple[int, int]] = attrs.field(factory=list)
@@ -72,6 +74,7 @@ class DmaEngine:
     turn: int = 0
     packet_end: int = LONG_AGO
     completes: int = -1  # the transfer whose semaphore packet is under way
+    needs: int = 0  # units that must have drained before the packet under way ends
 
 
 def simulate(table: Table) -> Outcome:
@@ -95,8 +98,15 @@ class Naive:
         self.arrivals: dict[int, dict[int, bool]] = defaultdict(dict)  # tick -> transfer -> it comes again
         self.promised: dict[tuple[int, int], int] = {}  # (DMA engine, ring) -> latest nominal arrival
 
+        self.asking: dict[int, int] = {}  # stream -> its ports, in the order in which they asked
+        self.holds: dict[tuple[int, int], int] = {}  # (stream, port) -> tick until which
+        self.put_in = self.out = 0  # units of the bucket, from the beginning
+        self.mark: dict[int, int] = {}  # transfer -> what must drain before its packets so far have
+        self.drained: dict[int, int] = {}  # transfer -> the tick at which that was so
+
     def run(self) -> Outcome:
         while self.pending():
+            self.drain()
             self.move_array()
             self.pass_edge()
             self.end_phase()
@@ -115,6 +125,7 @@ class Naive:
             self.tick <= max(self.finish, default=0)
             or bool(self.due or self.arrivals)
             or any(x.row < x.last and (x.look >= self.tick or not self.lacking(x.row)) for x in self.streams)
+            or bool(self.asking)
             or any(engine.packet_end >= self.tick for engine in self.dma)
             or self.array.product >= 0
             or bool(self.array.loads)
@@ -128,6 +139,21 @@ class Naive:
                 return semaphore, wanted, self.value[semaphore]
         return ()
 
+    # ---- the bucket
+
+    def drain(self) -> None:
+        """What left the bucket since the last tick; what is held up for it goes on being so."""
+        self.out = min(self.put_in, self.out + self.t.drain)
+        for t, mark in self.mark.items():
+            if self.out >= mark and t not in self.drained:
+                self.drained[t] = self.tick
+        for engine in self.dma:
+            t = engine.completes
+            settles = t in self.mark and self.t.settle[t] >= 0
+            early = settles and (t not in self.drained or self.tick < self.drained[t] + int(self.t.settle[t]))
+            if engine.packet_end == self.tick and (early or self.out < engine.needs):
+                engine.packet_end += 1
+
     # ---- the array
 
     def move_array(self) -> None:
@@ -137,7 +163,7 @@ class Naive:
             streamed = min(a.work, self.t.throttle.gated if a.gated else self.t.throttle.full)
             a.units, a.work = a.units + streamed, a.work - streamed
             if a.work == 0:
-                row, a.product = a.product, -1
+                row, a.product, a.last_busy = a.product, -1, self.tick
                 self.array_done(row, 2 * a.gated)
         for load in [x for x in a.loads if x.end == self.tick]:
             a.loads.remove(load)
@@ -145,10 +171,18 @@ class Naive:
 
     def pass_edge(self) -> None:
         a, throttle = self.array, self.t.throttle
-        if not throttle.window or self.tick != a.edge:
-            return
-        gated = a.units < throttle.threshold
-        a.units, a.edge = 0, a.edge + throttle.window
+        if throttle.limit and a.streak >= 0:
+            if a.product < 0 and self.tick - a.last_busy >= throttle.idle:
+                a.streak = -1
+            self.set_level(a.streak >= 0 and (a.gated or (a.product >= 0 and self.tick - a.streak >= throttle.limit)))
+        if throttle.window and self.tick == a.edge:
+            gated = a.units < throttle.threshold
+            a.units, a.edge = 0, a.edge + throttle.window
+            self.set_level(gated)
+
+    def set_level(self, gated: bool) -> None:
+        """Loads under way go on at the other rate."""
+        a = self.array
         if gated != a.gated:
             for load in a.loads:
                 left = Fraction(load.end - self.tick) * load.ticks[gated] / load.ticks[a.gated]
@@ -197,16 +231,28 @@ class Naive:
     # ---- beginnings
 
     def begin_phase(self) -> None:
-        for x in self.streams:
+        for s, x in enumerate(self.streams):
             if x.row < x.last and x.look <= self.tick:
                 self.ready[x.row] = x.look
-                if not self.lacking(x.row):
+                if (s in self.asking or not self.lacking(x.row)) and self.may_use_ports(s, int(self.t.ports[x.row])):
                     self.begin_row(x)
         for t, again in sorted(self.arrivals.pop(self.tick, {}).items()):
             self.arrive(t, again)
         for engine in self.dma:
             if engine.packet_end <= self.tick and any(engine.queues):
                 self.pick(engine)
+
+    def may_use_ports(self, s: int, ports: int) -> bool:
+        if not ports:
+            return True
+        self.asking.setdefault(s, ports)
+        asked = list(self.asking)
+        if any(self.asking[other] & ports for other in asked[: asked.index(s)]):
+            return False
+        if any(other != s and 1 << port & ports and until > self.tick for (other, port), until in self.holds.items()):
+            return False
+        del self.asking[s]
+        return True
 
     def begin_row(self, x: Stream) -> None:
         t, row, now, a = self.t, x.row, self.tick, self.array
@@ -218,6 +264,9 @@ class Naive:
             a.loads.append(Load(row, now + ticks[a.gated], ticks, behind))
         elif rule == Rule.STREAM:
             a.product, a.work = row, int(t.work[row])
+            if t.throttle.limit:
+                a.streak = now if a.streak < 0 else a.streak
+                self.set_level(a.gated or now - a.streak >= t.throttle.limit)
         else:
             state = int(rule == Rule.FOLLOW and now - x.followed < t.follow_window)
             finish = now + int(t.cost_latency[cost, state])
@@ -225,6 +274,9 @@ class Naive:
                 finish = x.visible = max(finish, x.visible)
             self.finish[row] = finish
             self.schedule(row, When.FINISH, finish, state)
+            for port in range(8):
+                if int(t.ports[row]) & 1 << port:
+                    self.holds[self.streams.index(x), port] = finish
             if rule == Rule.FOLLOW:
                 x.followed = finish
         self.schedule(row, When.START, now, state)
@@ -275,6 +327,13 @@ class Naive:
             stall = engine.stall[t] if engine.sent[t] == 0 else 0
             engine.packet_end = self.tick + int(self.t.packet[t]) + stall
             engine.sent[t] += 1
+            if self.t.drain:
+                self.put_in += int(self.t.units[t])
+                self.mark[t] = self.put_in
+                self.drained.pop(t, None)
+                if self.out >= self.put_in:
+                    self.drained[t] = self.tick
+                engine.needs = self.put_in - int(self.t.burst[t])
         else:
             engine.packet_end = self.tick + int(self.t.last[t])
             engine.completes = t

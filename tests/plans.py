@@ -48,6 +48,9 @@ class Move:
     busy_stall: int = 0
     server: int = 0
     updates: tuple[Up, ...] = ()
+    units: int = 0
+    burst: int = 0
+    settle: int = -1
 
 
 @attrs.frozen
@@ -58,6 +61,7 @@ class Row:
     latency: Four | int = 1
     rule: Rule = Rule.ALWAYS
     work: int = 0
+    ports: int = 0
     load: Four | int = 0
     waits: tuple[tuple[int, int], ...] = ()
     updates: tuple[Up, ...] = ()
@@ -88,6 +92,7 @@ class Plan:
     servers: int = 1
     follow_window: int = 0
     recent: int = 0
+    drain: int = 0
 
     def table(self) -> Table:
         rows = [r for s in self.streams for r in s]
@@ -105,6 +110,7 @@ class Plan:
             cost=ints(range(len(rows))),
             rule=ints(int(r.rule) for r in rows),
             work=ints(r.work for r in rows),
+            ports=ints(r.ports for r in rows),
             fan_ptr=pointer(len(r.moves) for r in rows),
             wait_ptr=pointer(len(r.waits) for r in rows),
             wait_semaphore=ints(s for r in rows for s, _ in r.waits),
@@ -129,6 +135,10 @@ class Plan:
             load=ints(int(m.load) for m in moves),
             busy_delay=ints(m.busy_delay for m in moves),
             busy_stall=ints(m.busy_stall for m in moves),
+            units=ints(m.units for m in moves),
+            burst=ints(m.burst for m in moves),
+            settle=ints(m.settle for m in moves),
+            drain=self.drain,
             servers=self.servers,
             rings=self.rings,
             semaphores=semaphores,
@@ -199,6 +209,9 @@ def moves(draw: Any, rings: Sequence[int], servers: int, totals: dict[int, int],
         busy_stall=draw(st.sampled_from((0, 2, 7))) if load else 0,
         server=draw(st.integers(-1 if draw(st.integers(0, 7)) == 7 else 0, servers - 1)),
         updates=draw_updates(draw, totals, (FINISH,), False),
+        units=draw(st.integers(0, 60)),
+        burst=draw(st.sampled_from((0, 0, 7, 50))),
+        settle=draw(st.sampled_from((-1, 0, 3, 14))),
     )
 
 
@@ -228,7 +241,8 @@ def plans(draw: Any) -> Plan:
         else:
             rule = Rule.FOLLOW if kind in ("follow", "trigger") else Rule.ALWAYS
             updates = draw_updates(draw, totals, (START, FINISH), False)
-            row = Row(states(draw), states(draw), rule, waits=waits, updates=updates)
+            ports = draw(st.sampled_from((0, 0, 1, 2, 3)))
+            row = Row(states(draw), states(draw), rule, ports=ports, waits=waits, updates=updates)
             if kind == "trigger":
                 own = [r for r in range(2 * count) if r % count == s]
                 fan = draw(st.lists(moves(own, servers, totals), min_size=1, max_size=3))
@@ -238,6 +252,8 @@ def plans(draw: Any) -> Plan:
     window = draw(st.sampled_from((0, 2, 3, LONGEST_LOAD, 8, 11, 16)))
     phase = draw(st.integers(0, max(0, window - 1)))
     throttle = Throttle(window, phase, full, gated, draw(st.integers(0, max(1, window * full // 2))), draw(st.booleans()))
+    if draw(st.integers(0, 3)) == 3:
+        throttle = Throttle(0, 0, full, gated, 0, False, draw(st.sampled_from((1, 2, 5, 9, 20))), draw(st.sampled_from((1, 2, 4, 9))))
     return Plan(
         tuple(map(tuple, streams)),
         tuple(draw(st.integers(0, 12)) for _ in range(count)),
@@ -247,6 +263,7 @@ def plans(draw: Any) -> Plan:
         servers,
         draw(st.integers(0, 12)),
         draw(st.integers(0, 20)),
+        draw(st.sampled_from((0, 0, 1, 3, 7))),
     )
 
 
@@ -332,6 +349,48 @@ OVERTAKING = Plan(
 IN_ORDER = Plan(((Row(latency=20), Row(latency=3, updates=(Up(0),)), Row(latency=25)), WAITER), ordered=(1, 0))
 FREE = Plan(((Row(moves=(Move(server=-1, arrival=3, packet=7, updates=(Up(0),)), Move(server=-1, arrival=1, packet=5))),), WAITER))
 
+
+def using(ports: int, length: int, issue: int = 1, **more: Any) -> Row:
+    """A row that holds these ports for `length` ticks."""
+    return Row(issue, length, ports=ports, **more)
+
+
+PORTS = {
+    "one after the other": Plan(((using(1, 10),), (using(1, 10),))),
+    "a stream shares with itself": Plan(((using(1, 10), using(1, 10)), (using(2, 3),))),
+    "first come, first served": Plan(((using(1, 10, 4), using(1, 10), using(1, 10)), (using(1, 5),)), (0, 2)),
+    "free at the tick of the end": Plan(((using(1, 10),), (using(1, 5),)), (0, 10)),
+    "both ports or none": Plan(((using(1, 10),), (using(3, 4),), (using(2, 6),)), (0, 1, 2)),
+    "another port is free": Plan(((using(1, 10),), (using(1, 4),), (using(2, 6),)), (0, 1, 2)),
+    "who asked first begins first": Plan(((using(1, 9),), (using(1, 2),), (using(1, 2),)), (0, 4, 3)),
+    "another's wait is over meanwhile": Plan(
+        ((using(1, 10, updates=(Up(0, SUB, 1, START, 3),)),), (using(1, 5, waits=((0, 1),)),), signal(2, ADD, 1)), (1, 0, 0)
+    ),
+    "a stale look": Plan(((using(1, 4), using(2, 30)), (using(3, 3, 20), using(1, 3)), (using(2, 8),)), (0, 1, 0)),
+    "with a wait behind it": Plan(((using(1, 6),), (using(1, 3), using(1, 3, waits=((0, 1),))), signal(30, ADD, 1))),
+    "in order, so it holds for longer": Plan(((using(1, 20), using(2, 3)), (using(2, 3),)), (0, 2), ordered=(1, 0)),
+}
+
+# Two DMA engines and a bucket that drains 2 units a tick. Each packet of 10 ticks puts 30 in, so alone it takes 15.
+BUCKETS = {
+    "one engine": triggers((0, Move(packets=3, units=30)), drain=2),
+    "two engines": triggers((0, Move(packets=3, units=30)), (3, Move(packets=2, units=30, ring=1, server=1)), servers=2, drain=2),
+    "no limit reached": triggers((0, Move(packets=3, units=20)), drain=2),
+    "with a burst": triggers((0, Move(packets=6, units=30, burst=40)), drain=2),
+    "a burst that settles": triggers((0, Move(packets=6, units=30, burst=40, settle=4)), drain=2),
+    "settles at once": triggers((0, Move(packets=1, packet=40, units=30, settle=4, last=3)), drain=2),
+    "nothing to settle": triggers((0, Move(packets=0, units=30, settle=9)), drain=2),
+    "a pause refills": triggers((0, Move(packets=4, units=30, burst=40)), (100, Move(packets=4, units=30, burst=40)), drain=2),
+    "with a stall": triggers((0, Move(packets=2, units=30, first=4)), (0, Move(packets=2, units=31, first=6, ring=1)), drain=2),
+    "both directions": triggers(
+        (0, Move(packets=4, units=31, burst=60, settle=3)), (5, Move(packets=4, units=30, ring=1, server=1)), servers=2, drain=2
+    ),
+    "two engines at once": triggers((0, Move(packets=2, units=30)), (0, Move(packets=2, units=30, ring=1, server=1)), servers=2, drain=2),
+    "settles behind others": triggers(
+        (0, Move(packets=1, units=30, burst=90, settle=1)), (0, Move(packets=9, units=30, burst=90, ring=1, server=1)), servers=2, drain=2
+    ),
+}
+
 FOLLOWS = Row(issue=(10, 9, 9, 9), latency=(4, 7, 7, 7), rule=Rule.FOLLOW)
 FOLLOWING = {window: Plan(((FOLLOWS, FOLLOWS, Row(), FOLLOWS),), follow_window=window) for window in (5, 6, 7)}
 
@@ -350,6 +409,11 @@ def array(*rows: Row, window: int = 20, phase: int = 0, threshold: int = 8, star
 
 
 WEIGHTS = Row(rule=Rule.LOAD, load=(3, 2, 6, 5), latency=(1, 2, 3, 4))
+
+
+def streaks(*rows: Row, limit: int = 20, idle: int = 3, full: int = 2, gated: int = 1) -> Plan:
+    """The same with a throttle by streaming time."""
+    return attrs.evolve(array(*rows), throttle=Throttle(0, 0, full, gated, 0, False, limit, idle))
 
 
 def product(work: int, **more: Any) -> Row:
@@ -377,6 +441,27 @@ ARRAYS = {
     "no throttle": array(WEIGHTS, product(7), WEIGHTS, product(9), window=0),
 }
 
+# WEIGHTS take 3 ticks at full rate, so the first product streams from 3 and is gated from 23.
+STREAKS = {
+    "ends at the limit": streaks(WEIGHTS, product(40), product(9)),
+    "passes the limit by one": streaks(WEIGHTS, product(41), product(9)),
+    "ends before the limit": streaks(WEIGHTS, product(37), product(9)),
+    "idle for less than a slot": streaks(WEIGHTS, product(10, issue=7), product(80)),  # 3 to 8, then from 10
+    "idle for a slot": streaks(WEIGHTS, product(10, issue=8), product(80)),  # 3 to 8, then from 11
+    "a slot without use after the limit": streaks(WEIGHTS, product(50, issue=33), product(80)),  # gated 23 to 33, then from 36
+    "less than a slot after the limit": streaks(WEIGHTS, product(50, issue=32), product(80)),
+    "the limit falls into a pause": streaks(WEIGHTS, product(36, issue=22), product(10), idle=5),  # 3 to 21, then from 25
+    "a load behind a gated product": streaks(WEIGHTS, product(60, issue=23), WEIGHTS, product(9)),
+    "a load meets the limit": streaks(WEIGHTS, product(60, issue=19), attrs.evolve(WEIGHTS, load=(9, 8, 18, 16)), product(9)),
+    "a load outlasts the streak": streaks(
+        WEIGHTS, product(50, issue=29), attrs.evolve(WEIGHTS, load=(9, 8, 18, 16)), product(50), limit=20, idle=5
+    ),
+    "a load ends with the slot": streaks(
+        WEIGHTS, product(50, issue=29), attrs.evolve(WEIGHTS, load=(3, 3, 7, 6)), product(50), limit=20, idle=3
+    ),
+    "rounds up in both": streaks(WEIGHTS, product(65, issue=30), product(7), full=3, gated=2),
+}
+
 DIRECTED: dict[str, Plan] = {
     "set then add": SET_THEN_ADD,
     "add then set": ADD_THEN_SET,
@@ -402,6 +487,9 @@ DIRECTED: dict[str, Plan] = {
     "free": FREE,
     **{f"follow window {window}": plan for window, plan in FOLLOWING.items()},
     **ARRAYS,
+    **STREAKS,
+    **{f"bucket, {name}": plan for name, plan in BUCKETS.items()},
+    **{f"ports, {name}": plan for name, plan in PORTS.items()},
 }
 
 
@@ -420,6 +508,8 @@ def array_plans(draw: Any) -> Plan:
         else:
             rows.append(Row(issue, latency, Rule.STREAM, work=draw(st.integers(1, 60))))
     full, threshold = draw(st.integers(1, 2)), draw(st.integers(1, 20))
+    if draw(st.integers(0, 2)) == 2:
+        return streaks(*rows, limit=draw(st.integers(1, 25)), idle=draw(st.integers(1, 9)), full=2 * full, gated=draw(st.integers(1, full)))
     return array(
         *rows,
         window=window,

@@ -225,6 +225,7 @@ def summary(compared: Sequence[Compared], chip: Chip) -> dict[str, Any]:
     whole = figures(judged(compared))
     return {
         "chip": chip.name,
+        "extrapolated": chip.extrapolated or None,
         "mape_percent": None if whole is None else round(whole.mape, 3),
         "judged": plain(whole),
         "families": {name: {"entries": n, "spearman": round(r, 4)} for name, (n, r) in families(compared).items()},

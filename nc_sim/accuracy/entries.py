@@ -25,7 +25,10 @@ JUDGED = CLASSES[:3]  # the target holds for these; the others are weaker measur
 ROLES = ("fitted", "check")
 GATES = ("", "full", "gated")
 PACKETS = ("", "row", "semaphore", "row record", "semaphore record")  # to the next packet, or as long as its record
-EVENTS = ("begin", "end", "first activity", "first data", "last activity", "engine begins", "data ends", "engine ends", "then")
+EVENTS = (
+    "begin", "end", "first activity", "first data", "last data", "last activity", "engine begins", "data ends", "engine ends", "then",
+    "then ends",
+)  # fmt: skip
 MOST_CALLS = 64
 KERNELS = "kernels.toml"  # not of one chip (kernels.py)
 
@@ -178,7 +181,7 @@ def _complete(entry: Entry, chip: str, where: str) -> None:
         raise ProgramError(where, f"kind {entry.kind!r} with packet {entry.packet!r}", "a packet says which, no other does")
     if entry.kind == "interval" and entry.count < 2:
         raise ProgramError(where, f"an interval between {entry.count} calls", "count of at least 2")
-    if (entry.start == "then" or entry.end == "then") != bool(entry.then):
+    if (entry.start.startswith("then") or entry.end.startswith("then")) != bool(entry.then):
         raise ProgramError(where, "`then` as a call or as an event alone", "both or neither")
 
 

@@ -69,6 +69,7 @@ def _run(entry: Entry, chip: Chip, count: int, **overrides: str) -> tuple[Result
     p = Program("measured")
     if entry.gate == "full":
         _warm(p)
+    follow = _prepared(p, entry.then)  # filled first, so that it waits for the measured call alone
     shared: dict[str, Any] = {}
     written = _written(entry.call)
     args = {**entry.args, **overrides}
@@ -84,22 +85,23 @@ def _run(entry: Entry, chip: Chip, count: int, **overrides: str) -> tuple[Result
         last = shared.get("dst")
         calls.append(len(p.steps))
         getattr(p, entry.call)(**{k: shared.get(k, v) for k, v in args.items()}, engine=entry.engine or None)
-    if entry.then:
-        _follow(p, entry.then, last)
+    if follow is not None:
+        call, args, engine = follow
+        getattr(p, call)(**{k: last if v == SAME else v for k, v in args.items()}, engine=engine)
     return simulate(p, chip, values=False, engine="simpy"), calls
 
 
-def _follow(p: Program, then: Mapping[str, Any], dst: View | None) -> None:
-    """Append the call that waits for the measured one."""
+def _prepared(p: Program, then: Mapping[str, Any]) -> tuple[str, dict[str, Any], Any] | None:
+    """The call behind the measured one, its operands filled; what is `SAME` is the measured call's destination."""
+    if not then:
+        return None
     call = str(then.get("call", ""))
     written = _written(call)
     args: dict[str, Any] = dict(then.get("args", {}))
     for key, text in args.items():
-        if text == SAME:
-            args[key] = dst
-        elif _is_tensor(text):
+        if text != SAME and _is_tensor(text):
             args[key] = _tensor(p, text, read=key not in written)
-    getattr(p, call)(**args, engine=then.get("engine"))
+    return call, args, then.get("engine")
 
 
 def _warm(p: Program) -> None:
@@ -182,15 +184,18 @@ def _event(name: str, entry: Entry, result: Result, call: int) -> int:
         return begin
     if name == "end":
         return end
-    if name == "then":
+    if name in ("then", "then ends"):
         steps = [k for k, s in enumerate(result.steps) if s.call == len(result.program.steps) - 1]
-        return int(timeline.start[table.start_row[steps]].min())
+        ends = name == "then ends"
+        return int(timeline.finish[table.finish_row[steps]].max() if ends else timeline.start[table.start_row[steps]].min())
     step = next(k for k, s in enumerate(result.steps) if s.call == call)
     rows = table.rows + np.flatnonzero(table.step[table.rows :] == step)
     if not rows.size:
         raise ProgramError("", f"{name!r} of {entry.call}", "a DMA")
-    start, finish, data = timeline.start[rows], timeline.finish[rows], table.packets[rows - table.rows] > 0
+    share = rows - table.rows
+    start, finish, data = timeline.start[rows], timeline.finish[rows], table.packets[share] > 0
     ticks = {
+        "last data": (finish - table.last[share])[data].max(),
         "first activity": start.min(), "first data": start[data].min(), "last activity": finish.max(),
         "engine begins": start[data][0], "engine ends": finish[data][0],
         "data ends": finish[data][0] - table.last[rows - table.rows][data][0] + table.packet_shown,  # as its record says
@@ -206,6 +211,8 @@ def _packet(entry: Entry, chip: Chip) -> tuple[float, Result]:
     lengths, packets = [], []
     what, _, record = entry.packet.partition(" ")
     partitions, more = SERVED if what == "semaphore" else 128, 0
+    if what == "row" and not chip.numbers["dma.partitions_per_engine"].value:
+        partitions = 1  # rows spread evenly there, and engines share a limit: so one engine
     for rows in ROWS:
         shape = f"{partitions}x{rows * elements}"
         result, _ = _run(entry, chip, 1, **{side: f"SBUF {dtypes[side]} {shape}", other: f"HBM {dtypes[other]} {shape}"})

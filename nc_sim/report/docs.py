@@ -39,7 +39,7 @@ STATUS_MEANS = {
     "measured": "read off hardware",
     "documented": "printed by the vendor",
     "derived": "computed from published numbers or figures",
-    "carried-over": "known for an older generation only",
+    "carried-over": "known for another generation only",
     "assumed": "no source; a choice that keeps programs running",
     "fitted": "chosen so that replayed traces agree, without a mechanism behind it",
     "unsupported": "the chip lacks the thing",
@@ -67,7 +67,9 @@ def chip_numbers() -> str:
         + [("", "all", *(str(len(c.numbers)) for c in loaded))],
     )
     for data in loaded:
-        lines += ["", f"## {data.name} ({data.core})", "", f"One tick of simulated time is {float(1 / data.ticks_per_ns):.6g} ns."]
+        lines += ["", f"## {data.name} ({data.core})", ""]
+        lines += [f"Extrapolated: {data.extrapolated}. Every result on it says so.", ""] if data.extrapolated else []
+        lines += [f"One tick of simulated time is {float(1 / data.ticks_per_ns):.6g} ns."]
         lines += ["", f"### {data.name}: numbers no source gives for this chip", ""]
         lines += table(("number", "value", "status", "why"), [_uncertain(data, k) for k in SCHEMA if data.numbers[k].status in UNCERTAIN])
         for group in dict.fromkeys(key.split(".")[0] for key in SCHEMA):

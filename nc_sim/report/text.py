@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..chip import Chip
+from ..chip import Chip, Number
 from ..replay import Replay
 from ..result import Result
 
@@ -16,11 +16,16 @@ def summary(result: Result) -> str:
     body = s["duration_ns"]
     lines = [
         f"{s['program']} on {s['chip']} ({result.chip.core})",
+        *extrapolated(result.chip, "  "),
         f"  body       {us(body)}   profile total {us(s['total_time_ns'])}   benchmark {us(s['benchmark_ns'])}",
     ]
     if s["phase_range_ns"]:
         low, high = s["phase_range_ns"]
-        lines.append(f"  gate phase {us(low)} to {us(high)} over {16} phases of the clock gate")
+        windows = result.chip.numbers["tensor.gate.kind"].value == "windows"
+        found = (
+            f"{us(low)} to {us(high)} over {16} phases of the clock gate" if windows else "none: the throttle has no free-running windows"
+        )
+        lines.append(f"  gate phase {found}")
     lines.append(
         f"  work       {s['instructions']} instructions, {size(s['hbm_read_bytes'])} read, {size(s['hbm_write_bytes'])} written,"
         f" {s['flops'] / 1e6:.2f} Mflop on the TensorEngine"
@@ -45,6 +50,7 @@ def comparison(replay: Replay) -> str:
     s = replay.summary()
     lines = [
         f"{s['trace']} on {s['chip']}: {s['instructions']} instructions of the kernel body",
+        *extrapolated(replay.chip, "  "),
         f"  body         simulated {us(s['total_simulated_ns'])}   measured {us(s['total_measured_ns'])}"
         f"   {s['total_error_percent']:+.2f} %",
         f"  start times  median error {s['median_start_error_ns']:.0f} ns ({s['median_start_error_percent']:.2f} % of the body),"
@@ -72,20 +78,57 @@ def chip(data: Chip, prefix: str = "") -> str:
     ]
     lines = [
         f"{data.name}: {data.core}, {len(data.numbers)} numbers, one tick = {float(1 / data.ticks_per_ns):.6g} ns",
+        *extrapolated(data),
         *table(("name", "value", "status", "source"), rows),
     ]
     used = {r[3].split(":")[0].split(",")[0] for r in rows}
     return "\n".join([*lines, "", "sources:", *(f"  {code}: {text}" for code, text in data.sources.items() if code in used)])
 
 
-def difference(a: Chip, b: Chip) -> str:
-    """Numbers in which two chips differ."""
-    rows = [
-        (key, *(("-" if n.value is None else value(n.value)) + f" ({n.status})" for n in (a.numbers[key], b.numbers[key])))
-        for key in sorted(a.numbers)
-        if (a.numbers[key].value, a.numbers[key].status) != (b.numbers[key].value, b.numbers[key].status)
+def extrapolated(data: Chip, indent: str = "") -> list[str]:
+    """The line that every report about an extrapolated chip has; none for others."""
+    return [f"{indent}extrapolated: {data.extrapolated}"] if data.extrapolated else []
+
+
+def differences(a: Chip, b: Chip, prefix: str = "") -> dict[str, Any]:
+    """Numbers in which two chips differ, as plain values for `--json`."""
+
+    def plain(n: Number) -> dict[str, Any]:
+        return {"value": None if n.value is None else value(n.value), "status": n.status, "source": n.source}
+
+    keys = [k for k in sorted(a.numbers) if k.startswith(prefix) and _known(a.numbers[k]) != _known(b.numbers[k])]
+    return {
+        "chips": [a.name, b.name],
+        "same": sum(k.startswith(prefix) for k in a.numbers) - len(keys),
+        "numbers": {k: [plain(a.numbers[k]), plain(b.numbers[k])] for k in keys},
+    }
+
+
+def difference(a: Chip, b: Chip, prefix: str = "") -> str:
+    """Numbers in which two chips differ: what both have, what only one has, and what is known in another way, apart."""
+    keys = [k for k in sorted(a.numbers) if k.startswith(prefix)]
+    pairs = {k: (a.numbers[k], b.numbers[k]) for k in keys if _known(a.numbers[k]) != _known(b.numbers[k])}
+    if not pairs:
+        return f"{a.name} and {b.name} do not differ" + (f" in {prefix}" if prefix else "")
+    groups = (
+        ("other values", [k for k, (x, y) in pairs.items() if None not in (x.value, y.value) and x.value != y.value]),
+        (f"only {a.name}", [k for k, (x, y) in pairs.items() if x.value is not None and y.value is None]),
+        (f"only {b.name}", [k for k, (x, y) in pairs.items() if x.value is None and y.value is not None]),
+        ("the same, known in another way", [k for k, (x, y) in pairs.items() if x.value == y.value]),
+    )
+    lines = [
+        f"{a.name} ({a.core}) and {b.name} ({b.core}): {len(pairs)} of {len(keys)} numbers differ",
+        *(line for c in (a, b) for line in extrapolated(c, f"  {c.name} is ")),
     ]
-    return "\n".join(table(("name", a.name, b.name), rows)) if rows else f"{a.name} and {b.name} do not differ"
+    for title, mine in groups:
+        if mine:
+            rows = [(k, *(("-" if n.value is None else value(n.value)) + f" ({n.status})" for n in pairs[k])) for k in mine]
+            lines += ["", f"{title}: {len(mine)}", *table(("name", a.name, b.name), rows, indent="  ")]
+    return "\n".join(lines)
+
+
+def _known(n: Number) -> tuple[Any, str]:
+    return n.value, n.status
 
 
 def value(v: Any) -> str:

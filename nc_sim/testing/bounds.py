@@ -118,7 +118,8 @@ def _rate(dma: Dma, row_bytes: int, reader: Reader) -> Fraction:
 def hbm_may_be_passed(result: Result) -> bool:
     """True where the DMA engines together can move more than HBM delivers: the engines do not model its limit."""
     reader = result.chip.reader()
-    rates = (reader(f"dma.{k}_bytes_per_ns") for k in ("load", "store", "small_store"))
+    small = ("small_store",) if reader("dma.small_row_bytes") else ()
+    rates = [reader(f"dma.{k}_bytes_per_ns") for k in ("load", "store", *small)]
     dmas = [s.instruction for s in result.steps if isinstance(s.instruction, Dma)]
     sides = 2 if any(v.memory is d.dst.memory is Memory.HBM for d in dmas for v in d.sources) else 1
     return bool(reader("dma.engines") * max(rates) * sides > reader("memory.hbm_bytes_per_ns"))
@@ -137,7 +138,9 @@ def serial_sum_ns(result: Result) -> float:
         work = int(table.packets[k] * table.packet[k] + table.last[k])
         stalls = int(table.first[k] + table.busy_stall[k] + table.busy_delay[k]) + 1  # one tick behind one that comes again
         total += int(table.arrival[k]) + (int(table.packet[k]) if table.server[k] < 0 else work + stalls)
-        total += _latest_update(table, table.rows + k)
+        total += _latest_update(table, table.rows + k) + max(0, int(table.settle[k]))
+    if table.drain:  # packets held up, each rounded up
+        total += int((table.packets * table.units).sum()) // table.drain + int(table.packets.sum()) + table.transfers
     return float(result.chip.ns(total))
 
 
@@ -148,7 +151,7 @@ def _row_at_most(table: Table, row: int) -> int:
     if table.rule[row] == Rule.LOAD:
         streaming = int(table.cost_load[cost].max())
     elif table.rule[row] == Rule.STREAM:
-        rates = [table.throttle.full, *([table.throttle.gated] if table.throttle.window else [])]
+        rates = [table.throttle.full, *([table.throttle.gated] if table.throttle.changes else [])]
         streaming = -(-int(table.work[row]) // max(1, min(rates)))
     done = streaming + int(table.cost_latency[cost].max()) + _latest_update(table, row)
     return max(done, int(table.cost_issue[cost].max()))

@@ -88,7 +88,7 @@ class _Path:
                     # edges crossed on the way may change the rate, but never below the quickest state
                     streamed = start + int(t.cost_load[cost].min())
                 elif rule == Rule.STREAM:
-                    streamed = start + -(-int(t.work[row]) // max(t.throttle.full, t.throttle.gated if t.throttle.window else 1))
+                    streamed = start + -(-int(t.work[row]) // max(t.throttle.full, t.throttle.gated if t.throttle.changes else 1))
                 finish = streamed + int(t.cost_latency[cost].min())
                 in_order = bool(t.stream_ordered[s]) or rule == Rule.STREAM
                 self.raise_to(row, start, streamed, max(finish, visible) if in_order else finish)

@@ -15,7 +15,14 @@ from ..simulate import simulate
 from ..table import Ints, Rule, Table
 
 ROUNDING_NS = 1e-6
-HIGHER = ("_mhz", "bytes_per_ns", "queue_depth", "gate.ratio")  # ends of names of numbers that are faster when higher
+HIGHER = (
+    "_mhz",
+    "bytes_per_ns",
+    "queue_depth",
+    "gate.ratio",
+    "gate.full_cycles",
+    "_burst_bytes",
+)  # ends of names of numbers that are faster when higher
 LOWER = ("_ns", "_kib", "_ratio", "cycles_per_element", "cycles_per_row", "min_interval_cycles", "activity_throttle", "gate.threshold")
 FASTEST = {"tensor.gate.kind": "none"}
 MAY_GROW = ("array streamed", "store ")  # hidden semaphores whose delay fills what a shorter time leaves of an interval
@@ -42,6 +49,8 @@ def require_faster(key: str, before: Any, after: Any) -> None:
     """Raise ProgramError unless the number's new value is known to be no slower."""
     if key in FASTEST:
         known = after in (before, FASTEST[key])
+    elif key.startswith("dma.core_") and key.endswith("bytes_per_ns"):
+        known = after == 0 or 0 < before <= after  # 0 is no limit
     elif key.endswith(HIGHER):
         known = after >= before
     elif key.endswith(LOWER):
@@ -73,7 +82,7 @@ def _worst_less_best(table: Table) -> int:
     load = (table.cost_load.max(axis=1) - table.cost_load.min(axis=1))[cost] * (rule == Rule.LOAD)
     total = int((spread * (rule != Rule.ALWAYS)).sum() + load.sum())
     total += int((table.delays.max(axis=1) - table.delays.min(axis=1))[table.update_delay].sum())
-    if table.throttle.window:
+    if table.throttle.changes:
         work = table.work[rule == Rule.STREAM]
         total += int((-(-work // max(1, table.throttle.gated)) - work // table.throttle.full).sum())
     return total
@@ -91,6 +100,8 @@ def _contention(table: Table) -> int:
         mine = table.server == server
         if len(set(table.ring[mine].tolist())) > 1:
             total += int((table.packets * table.packet + table.first + table.busy_stall + table.last)[mine].sum())
+    if table.drain:  # engines take turns in another order
+        total += int((table.packets * table.units).sum()) // table.drain + int(table.packets.sum())
     return total
 
 

@@ -2,7 +2,8 @@
 
     first packet on engine k = trigger + first + k x stagger     (both grow with the KiB an engine moves, hardware loads)
     row                      = row_ns + bytes / rate             one packet each; rows up to 512 B have their own numbers
-                               software: rows that are neighbours in HBM share the fixed time of a packet of up to 4 KiB
+                               software: rows that are neighbours in HBM share the fixed time of a packet of up to 4 KiB,
+                               or join to one packet (NeuronCore-v2)
     completion               = end of the semaphore packet + done + semaphore latency
 
 A transposing or summing DMA takes longer for its rows (`packet_ns`), one with indices longer for its descriptors
@@ -39,6 +40,31 @@ class Share:
     load: bool
     busy_delay: int
     busy_stall: int
+    units: int
+    burst: int
+    settle: int
+
+
+@attrs.frozen
+class CoreLimit:
+    """What all DMA engines move together, as the table's bucket counts it: `drain` units a tick, so many units a byte."""
+
+    drain: int = 0
+    load_units: Fraction = Fraction(0)
+    store_units: Fraction = Fraction(0)
+
+    def units(self, load: bool, count: int | Fraction) -> int:
+        """Units of so many bytes; what is less than one is left out."""
+        return int(count * (self.load_units if load else self.store_units))
+
+
+def core_limit(chip: Reader) -> CoreLimit:
+    """The smallest units in which both directions are whole. A direction without a limit puts none in."""
+    load, store = (chip(f"dma.core_{verb}_bytes_per_ns") / chip.chip.ticks_per_ns for verb in ("load", "store"))  # bytes a tick
+    drain = math.lcm(*(rate.numerator for rate in (load, store) if rate))
+    if not load and not store:
+        return CoreLimit()
+    return CoreLimit(drain, drain / load if load else Fraction(0), drain / store if store else Fraction(0))
 
 
 def trigger(dma: Dma, engine: Engine, rows: int, chip: Reader) -> Cost:
@@ -57,8 +83,7 @@ def trigger(dma: Dma, engine: Engine, rows: int, chip: Reader) -> Cost:
 
 def software(dma: Dma, rows: int, chip: Reader) -> tuple[int, int, int]:
     """GpSimd's ticks for the descriptors of one DMA, the ticks to its visible trigger, and how long that shows."""
-    interval = interval_ns(rows, chip)
-    latency = max(interval, Fraction(chip("dma.software.latency_ns")))  # not visible before it is made
+    interval, latency = generation_ns(rows, chip)
     added = Fraction(0) if dma.addressing == "static" else Fraction(chip(f"dma.software.{dma.addressing}_ns"))
     ticks = chip.chip.ticks
     return ticks(interval + added), ticks(latency + added), ticks(chip("dma.software.shown_ns"))
@@ -97,9 +122,15 @@ def shares(dma: Dma, chip: Reader) -> list[Share]:
     counts, size = rows_by_engine(dma, chip)
     row, shared = max(1, c.ticks(packet_ns(dma, size, chip))), shared_packet_bytes(dma, chip)
     verb = "load" if load else "store"
+    together = joined_rows(dma, size, chip)
     first, stagger = chip(f"{mode}.{verb}_first_ns"), chip(f"{mode}.{verb}_stagger_ns")
     stall = c.ticks(chip(f"{mode}.load_stall_ns")) if load else 0
     last = max(1, c.ticks(chip("dma.semaphore_packet_ns")))
+    limit = core_limit(chip)
+    burst, settle = 0, -1
+    if limit.drain:
+        burst = limit.units(load, chip(f"dma.core_{verb}_burst_bytes"))
+        settle = c.ticks(chip("dma.core_store_settle_ns")) if not load else -1
     out = []
     for k, n in enumerate(counts):
         kib = Fraction(n * size, 1024)
@@ -108,23 +139,29 @@ def shares(dma: Dma, chip: Reader) -> list[Share]:
             start += chip(f"{mode}.load_first_ns_per_kib") * kib
             step += chip(f"{mode}.load_stagger_ns_per_kib") * kib
         busy = chip(f"{mode}.busy_stall_ratio") if load else Fraction(0)
-        packet, first_stall, wait = row, stall, Fraction(0)
-        if shared and n:
-            packets = -(-n * size // shared)
-            packet = max(1, c.ticks(shared_ns(n * size, packets, load, chip) / n))
-            if packets == 1:  # the figure: no packet is stalled, and the last engine ends as late as if it were
+        packets, packet, first_stall, wait = n, row, stall, Fraction(0)
+        if together > 1 and n:  # packets of equal size
+            packets = -(-n // together)
+            packet = max(1, c.ticks(row_ns(Fraction(n * size, packets), load, chip)))
+        elif shared and n:
+            filled = -(-n * size // shared)
+            packet = max(1, c.ticks(shared_ns(n * size, filled, load, chip) / n))
+            if filled == 1:  # the figure: no packet is stalled, and the last engine ends as late as if it were
                 first_stall, wait = 0, Fraction(chip(f"{mode}.load_stall_ns") if load else 0) * k / max(1, len(counts) - 1)
         out.append(
             Share(
                 engine=k,
                 arrival=max(1, c.ticks(start + k * step + wait)),
-                packets=n,
+                packets=packets,
                 packet=packet,
                 first=first_stall if n else 0,
-                last=last,
+                last=last + (c.ticks(chip(f"dma.{verb}_last_ns")) if n else 0),
                 load=load,
                 busy_delay=c.ticks(chip(f"{mode}.busy_delay_ns")) if load else 0,
-                busy_stall=int(busy * n * packet + Fraction(1, 2)) if load else 0,
+                busy_stall=int(busy * packets * packet + Fraction(1, 2)) + c.ticks(chip(f"{mode}.busy_stall_ns")) if load else 0,
+                units=limit.units(load, Fraction(n * size, packets) if n else size),
+                burst=burst,
+                settle=settle,
             )
         )
     return out
@@ -134,11 +171,23 @@ def packet_ns(dma: Dma, size: int, chip: Reader) -> Fraction:
     """One descriptor row of `size` bytes on an engine."""
     if dma.axes is not None:
         return transposed_row_ns(dma, size, chip)
-    copied = row_ns(size, dma.load, chip)
+    copied = row_ns(size, dma.load, chip, Fraction(chip("dma.cast_row_less_ns")) if casts(dma) else Fraction(0))
     if not isinstance(dma, DmaCompute2d) or len(dma.srcs) == 1:
         return copied
     further = (len(dma.srcs) - 2) * chip("dma.compute.further_ratio") if len(dma.srcs) > 2 else Fraction(0)
     return copied * (1 / Fraction(chip("dma.compute.pair_ratio")) + further)
+
+
+def casts(dma: Dma) -> bool:
+    """Whether it copies into another type."""
+    return isinstance(dma, DmaDirect2d) and dma.src.dtype != dma.dst.dtype
+
+
+def joined_rows(dma: Dma, size: int, chip: Reader) -> int:
+    """Rows of `size` bytes that join to one packet: software descriptors of a copy that does not convert."""
+    if not isinstance(dma, DmaDirect2d) or dma.generation != "software" or casts(dma):
+        return 1
+    return max(1, -(-int(chip("dma.software.packet_bytes")) // size))
 
 
 def transposed_row_ns(dma: Dma, size: int, chip: Reader) -> Fraction:
@@ -155,8 +204,8 @@ def transposed_row_ns(dma: Dma, size: int, chip: Reader) -> Fraction:
     return Fraction(max(whole, pieces) / ratio)
 
 
-def row_ns(size: int, load: bool, chip: Reader) -> Fraction:
-    """One descriptor row of a copy on an engine."""
+def row_ns(size: int | Fraction, load: bool, chip: Reader, less: Fraction = Fraction(0)) -> Fraction:
+    """One packet of a copy on an engine, whose fixed time is `less` shorter than that of others."""
     small = size <= chip("dma.small_row_bytes")
     if load:
         fixed, rate = chip("dma.small_load_row_ns" if small else "dma.row_ns"), chip("dma.load_bytes_per_ns")
@@ -164,7 +213,7 @@ def row_ns(size: int, load: bool, chip: Reader) -> Fraction:
         fixed, rate = chip("dma.small_store_row_ns"), chip("dma.small_store_bytes_per_ns")
     else:
         fixed, rate = chip("dma.row_ns"), chip("dma.store_bytes_per_ns")
-    return max(Fraction(chip("dma.semaphore_packet_ns")), Fraction(fixed + Fraction(size) / rate))
+    return max(Fraction(chip("dma.semaphore_packet_ns")), Fraction(max(Fraction(0), fixed - less) + Fraction(size) / rate))
 
 
 def shared_packet_bytes(dma: Dma, chip: Reader) -> int:
@@ -181,10 +230,15 @@ def shared_ns(size: int, packets: int, load: bool, chip: Reader) -> Fraction:
     return max(packets * Fraction(chip("dma.semaphore_packet_ns")), packets * Fraction(chip("dma.row_ns")) + Fraction(size) / rate)
 
 
-def interval_ns(rows: int, chip: Reader) -> Fraction:
-    """GpSimd's time for the descriptors of one software DMA."""
-    more = max(0, rows - int(chip("dma.software.interval_rows")))
-    return Fraction(chip("dma.software.interval_ns")) + more * Fraction(chip("dma.software.further_row_ns"))
+def generation_ns(rows: int, chip: Reader) -> tuple[Fraction, Fraction]:
+    """GpSimd's time for the descriptors of one software DMA, and from its dispatch to the visible trigger.
+
+    The trigger is not visible before they are made; where the least DMA's is, by no more than there.
+    """
+    least, latency = Fraction(chip("dma.software.interval_ns")), Fraction(chip("dma.software.latency_ns"))
+    usual = max(least, Fraction(chip("dma.software.interval_row_ns")) * rows)
+    interval = usual + max(0, rows - int(chip("dma.software.interval_rows"))) * Fraction(chip("dma.software.further_row_ns"))
+    return interval, max(latency + usual - least, interval - max(Fraction(0), least - latency))
 
 
 def done_ticks(dma: Dma, chip: Reader) -> int:

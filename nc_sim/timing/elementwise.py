@@ -49,7 +49,8 @@ def vector(work: Work, chip: Reader) -> Cost:
     """Fixed latency by memory; two-fold and four-fold rates apply only when every operand is in SBUF."""
     kind = _kind("vector", work.kind, chip)
     psum = work.psum_read or work.psum_write
-    fixed, gap = chip(f"{kind}.{'psum' if psum else 'sbuf'}_fixed_ns"), chip("vector.gap_ns")
+    slow = cycles_per_element(work, Engine.VECTOR, chip) >= 2
+    fixed, gap = chip(f"{kind}.{'psum' if psum else 'sbuf'}_fixed_ns"), chip("vector.two_cycle_gap_ns" if slow else "vector.gap_ns")
     if work.vectors:
         fixed, gap = fixed + chip("vector.pointer_ns"), gap + chip("vector.pointer_ns")
     if work.reduces:
@@ -80,6 +81,23 @@ def gpsimd(work: Work, chip: Reader) -> Cost:
     kind = _kind("gpsimd", work.kind, chip)
     fixed = chip(f"{kind}.fixed_ns")
     return _streamed(work, Engine.GPSIMD, fixed, fixed, chip)
+
+
+def ports(work: Work, engine: Engine, sbuf: bool, psum: bool, chip: Reader) -> int:
+    """The table's ports of an instruction that touches SBUF, PSUM or both: bit 0 VectorE and GpSimdE, bit 1 VectorE and ScalarE."""
+    used = 0
+    if sbuf and engine in (Engine.VECTOR, Engine.GPSIMD):
+        rule = chip("ports.vector_gpsimd_sbuf")
+        fast = engine is Engine.GPSIMD or (rule == "fast" and _fast(work, chip))
+        used |= int(rule == "exclusive" or (rule == "fast" and fast))
+    if psum and engine in (Engine.VECTOR, Engine.SCALAR):
+        used |= 2 * int(chip("ports.vector_scalar_psum") == "exclusive")
+    return used
+
+
+def _fast(work: Work, chip: Reader) -> bool:
+    """Whether VectorE streams it faster than its base rate."""
+    return bool(cycles_per_element(work, Engine.VECTOR, chip) < chip(f"vector.{work.kind}.cycles_per_element"))
 
 
 def stream_ns(work: Work, engine: Engine, chip: Reader) -> Fraction:

@@ -64,6 +64,9 @@ def throttle(chip: Reader, phase_ns: Fraction) -> Throttle:
     if chip("tensor.gate.kind") == "none":
         return Throttle(0, 0, 1, 1, 0, False)
     scale = throttle_scale(chip)
+    if chip("tensor.gate.kind") == "streaks":
+        limit, idle = (chip(f"tensor.gate.{k}_cycles") * chip.chip.cycle_ticks(Engine.SYNC) for k in ("full", "idle"))
+        return Throttle(0, 0, scale, int(_ratio(chip) * scale), 0, False, limit, idle)
     starts_gated = chip("tensor.gate.initial") == "gated"
     window = chip("tensor.gate.window_cycles") * chip.chip.cycle_ticks(Engine.SYNC)
     threshold = math.ceil(chip("tensor.gate.threshold") * window * scale)

@@ -42,6 +42,7 @@ from .stored import (
     read_ints,
     read_metadata,
     require,
+    said_of,
     sha256_of,
     stored_ints,
     write_binary,
@@ -353,7 +354,7 @@ def _values(semaphore: Ints, op: Ints, amount: Ints) -> Ints:
 
 
 def _gate(table: Table, timeline: Timeline) -> GateStates:
-    ratio = Fraction(table.throttle.gated, table.throttle.full) if table.throttle.window else Fraction(1)
+    ratio = Fraction(table.throttle.gated, table.throttle.full) if table.throttle.changes else Fraction(1)
     n = GATE_STEPS if GATE_STEPS % ratio.denominator == 0 else ratio.denominator
     end = int(timeline.finish.max(initial=0))
     ticks = [t for t, _ in timeline.gate] + [end]
@@ -376,7 +377,7 @@ def _metadata(result: Result) -> dict[str, Any]:
         "gate_phase_ns": float(result.gate_phase_ns), "phase_range_ns": [float(x) for x in result.phase_range_ns or ()],
         "what_if": {k: str(v) for k, v in sorted(chip.overrides.items())}, "without": list(result.without),
         "assumed": dict(sorted(result.assumed.items())), "races": list(result.races),
-        "observed_semaphores": list(result.observed_semaphores),
+        "observed_semaphores": list(result.observed_semaphores), **said_of(chip),
     }  # fmt: skip
 
 

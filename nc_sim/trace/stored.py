@@ -14,6 +14,7 @@ from typing import IO, Any
 import msgpack
 import numpy as np
 
+from ..chip import Chip
 from ..files import PLACE, replacing, require_name
 from ..isa.errors import ProgramError
 from ..table import Ints
@@ -109,9 +110,18 @@ def map_of(data: bytes, where: str, form: str, version: int) -> dict[str, Any]:
     return got
 
 
+SAID = {"extrapolated": ""}  # metadata that only traces of some chips have
+
+
+def said_of(chip: Chip) -> dict[str, str]:
+    """What the metadata of a trace says of its chip, where there is something to say."""
+    return {"extrapolated": chip.extrapolated} if chip.extrapolated else {}
+
+
 def read_metadata(raw: Any, form: dict[str, Any], where: str, low: int) -> dict[str, Any]:
     """The metadata of a file, exactly the keys of `form` in its order, each of the form of its sample; no integer below `low`."""
     got = raw if isinstance(raw, dict) else {}
+    form = {**form, **{k: v for k, v in SAID.items() if k in got}}
     require(set(got) == set(form), f"{where} metadata", sorted(map(str, got)), f"exactly {', '.join(form)}")
     for name, kind in form.items():
         require(_fits(got[name], kind, low), f"{where} metadata {name}", got[name], f"of the form {kind!r}")

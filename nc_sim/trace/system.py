@@ -27,7 +27,7 @@ from ..runtime.objects import Neff
 from ..table import Ints
 from . import hardware
 from .hardware import PROGRAM_SUFFIX, TRACE_SUFFIX
-from .stored import map_of, packed, read_columns, read_ints, read_metadata, require, stored_ints, whole
+from .stored import map_of, packed, read_columns, read_ints, read_metadata, require, said_of, stored_ints, whole
 
 FORMAT, VERSION = "nc-sim system trace", 1
 INSTANCE, PID = "i-ncsim", 1
@@ -283,7 +283,7 @@ def _metadata(runtime: Runtime) -> dict[str, Any]:
     return {
         "instance": INSTANCE, "pid": PID, "is_simulation": True, "tool": "nc-sim", "tool_version": __version__,
         "chip": chip.name, "chip_core": chip.core, "cores": runtime.cores,
-        "what_if": {k: str(v) for k, v in sorted(chip.overrides.items())}, **fixed,
+        "what_if": {k: str(v) for k, v in sorted(chip.overrides.items())}, **said_of(chip), **fixed,
         "host_profile": {"name": host.name, "numbers": numbers},
         "dropped": [{"core": c, "events": n} for c, n in sorted(runtime.trace.dropped.items())],
     }  # fmt: skip

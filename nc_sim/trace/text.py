@@ -204,6 +204,7 @@ def _title(trace: Trace, column_ns: float, width: int) -> list[str]:
     total = m["prologue_ns"] + m["duration_ns"] + m["epilogue_ns"]
     moved, column = sum(t.bytes.tolist()), f"{column_ns:,.0f}" if column_ns >= 100 else f"{column_ns:.3g}"
     first = f"{escape(m['program'], width)} on {escape(m['chip'])}: body {m['duration_ns']:,} ns, total {total:,} ns, simulated"
+    first += ", extrapolated" if m.get("extrapolated") else ""
     counts = f"{_count(len(i), 'instruction')}, {_count(len(t), 'DMA transfer')} of {moved:,} bytes"
     return [shorten(first, width), shorten(f"{counts}; a column is {column} ns", width)]
 

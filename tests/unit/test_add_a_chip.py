@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from conftest import REPOSITORY
-from nc_sim import ChipError, Unspecified, Unsupported, chip, simulate, workloads
-from nc_sim.report.text import difference
+from nc_sim import ChipError, Program, Unspecified, Unsupported, chip, simulate, workloads
+from nc_sim.__main__ import main
+from nc_sim.report.text import chip as chip_text
+from nc_sim.report.text import difference, differences, summary
+from nc_sim.runtime import Runtime
 from nc_sim.schema import SCHEMA
+from nc_sim.trace import hardware, system
+from nc_sim.trace.text import timeline
 
 TEXT = (REPOSITORY / "nc_sim" / "chips" / "trn2.toml").read_text()
 ROW = re.compile(r"^(\w+) = \{.*\}$", re.MULTILINE)
@@ -184,7 +191,7 @@ def test_a_source_without_a_code_of_the_file_is_refused() -> None:
         ("dma.row_ns", "nan", "Decimal('NaN'); a number of at least 0"),
         ("dma.row_ns", "[1]", "[1]; a number of at least 0"),
         ("dma.engines", "15.5", "15.5; a whole number of at least 1"),
-        ("tensor.gate.kind", '"sliding"', "'sliding'; one of windows, none"),
+        ("tensor.gate.kind", '"sliding"', "'sliding'; one of windows, streaks, none"),
         ("tensor.transpose_mode", "1", "1; true or false"),
         ("scalar.table_sets", '["exp"]', "['exp']; a list of lists of names, at least one"),
     ],
@@ -231,21 +238,112 @@ def test_a_name_that_is_no_chip_is_refused_with_the_chips_there_are() -> None:
 # --- comparing
 
 
-def test_the_difference_lists_the_numbers_that_differ_and_no_other(tmp_path: Path) -> None:
+def test_the_difference_lists_the_numbers_that_differ_and_no_other_by_how_they_do(tmp_path: Path) -> None:
+    other = chip.load(chip_file(tmp_path, OTHER | {"dma.row_ns": number("4.7", "derived")}))
+    first, *groups = difference(chip.load("trn2"), other).split("\n\n")
+    assert first == f"trn2 (NeuronCore-v3) and other (NeuronCore-v3): {len(OTHER) + 1} of {len(SCHEMA)} numbers differ"
+    tables = {g.splitlines()[0]: [line.split() for line in g.splitlines()[1:]] for g in groups}
+    lacking = {k for k in OTHER if k.startswith("dma.hardware.")}
+    assert list(tables) == [
+        f"other values: {len(OTHER) - len(lacking)}", f"only trn2: {len(lacking)}", "the same, known in another way: 1",
+    ]  # fmt: skip
+    values, only, same = tables.values()
+    assert [row[0] for row in values] == ["name", *sorted(set(OTHER) - lacking)]
+    assert values[-1] == ["tensor.gate.kind", "windows", "(measured)", "none", "(assumed)"]
+    assert only[0] == ["name", "trn2", "other"]
+    assert {row[0] for row in only[1:]} == lacking
+    assert only[1] == ["dma.hardware.available", "True", "(documented)", "-", "(unsupported)"]
+    assert same[1:] == [["dma.row_ns", "4.7", "(measured)", "4.7", "(derived)"]]
+
+
+def test_the_difference_can_be_limited_to_names_that_start_alike_and_given_as_plain_values(tmp_path: Path) -> None:
     other = chip.load(chip_file(tmp_path, OTHER))
-    lines = difference(chip.load("trn2"), other).splitlines()
-    assert lines[0].split() == ["name", "trn2", "other"]
-    assert [line.split()[0] for line in lines[1:]] == sorted(OTHER)
-    gate = next(line for line in lines if line.startswith("tensor.gate.kind"))
-    assert gate.split("  ")[-1] == "none (assumed)"
-    lacking = next(line for line in lines if line.startswith("dma.hardware.available"))
-    assert lacking.split("  ")[-1].strip() == "- (unsupported)"
-
-
-def test_the_same_value_known_in_another_way_is_a_difference(tmp_path: Path) -> None:
-    other = chip.load(chip_file(tmp_path, {"dma.row_ns": number("4.7", "derived")}))
-    assert difference(chip.load("trn2"), other).splitlines()[1].split() == ["dma.row_ns", "4.7", "(measured)", "4.7", "(derived)"]
+    assert difference(chip.load("trn2"), other, "memory.") == "trn2 and other do not differ in memory."
+    found = differences(chip.load("trn2"), other, "clock.")
+    assert (found["chips"], found["same"], len(found["numbers"])) == (["trn2", "other"], 0, 5)
+    assert found["numbers"]["clock.vector_mhz"][1] == {"value": "1120", "status": "assumed", "source": "arch"}
 
 
 def test_a_chip_does_not_differ_from_itself() -> None:
     assert difference(chip.load("trn2"), chip.load("trn2")) == "trn2 and trn2 do not differ"
+
+
+# --- what lacks, and what is extrapolated
+
+
+def test_an_error_names_the_generation_that_has_what_a_chip_lacks() -> None:
+    p = Program("select")
+    a, d, one = p.sbuf((128, 64), "float32"), p.sbuf((128, 64), "float32"), p.sbuf((128, 1), "float32")
+    for t in (a, one):
+        p.memset(dst=t, value=1.0)
+    p.range_select(dst=d, on_true_tile=a, comp_op0="greater", comp_op1="less", bound0=one, bound1=one)
+    with pytest.raises(Unsupported) as e:
+        simulate(p, "trn1")
+    assert str(e.value) == (
+        f"{p.steps[-1].line} vector range_select trn1: vector.range_select.cycles_per_element is unsupported; "
+        "a chip that has it: NeuronCore-v3 and later (isa26: from NeuronCore-v3)"
+    )
+    p = Program("shift")
+    a, d = p.sbuf((128, 64), "float32"), p.sbuf((128, 64), "float32")
+    p.memset(dst=a, value=1.0)
+    p.tensor_scalar(dst=d, data=a, op0="add", operand0=1.0, engine="scalar")
+    simulate(p, "trn2")
+    with pytest.raises(Unsupported, match=r"tensor_scalar on ScalarE of NeuronCore-v2; a chip that has it: NeuronCore-v3 and later"):
+        simulate(p, "inf2")
+
+
+def test_a_generation_is_named_beside_what_is_unsupported_only() -> None:
+    row = '{ value = 5, status = "measured", source = "traces", has = "NeuronCore-v4" }'
+    assert refused(changed({"dma.row_ns": row})) == (
+        "mine.toml: dma.row_ns: has = 'NeuronCore-v4'; the generation that has it, beside status 'unsupported' only"
+    )
+
+
+WHY = "a test says so"
+
+
+def extrapolated(folder: Path) -> str:
+    path = Path(chip_file(folder, {}))
+    path.write_text(path.read_text().replace('core = "NeuronCore-v3"', f'core = "NeuronCore-v3"\nextrapolated = "{WHY}"', 1))
+    return str(path)
+
+
+def test_every_report_of_a_result_on_an_extrapolated_chip_says_so(tmp_path: Path) -> None:
+    path = extrapolated(tmp_path)
+    program = workloads.load("rmsnorm").build()
+    result, plain = simulate(program, path, values=False), simulate(program, values=False)
+    assert result.timeline == plain.timeline
+    assert (result.summary()["extrapolated"], plain.summary()["extrapolated"]) == (WHY, None)
+    assert repr(result).endswith("ns, extrapolated>")
+    assert f"  extrapolated: {WHY}" in summary(result).splitlines()
+    assert "extrapolated" not in summary(plain)
+    assert f"extrapolated: {WHY}" in chip_text(chip.load(path)).splitlines()
+    assert f"  other is extrapolated: {WHY}" in difference(chip.load("trn1"), chip.load(path)).splitlines()[:2]
+    saved = {r: hardware.load(r.save(tmp_path / str(k))) for k, r in enumerate((result, plain))}
+    assert [t.metadata.get("extrapolated") for t in saved.values()] == [WHY, None]
+    assert "simulated, extrapolated" in timeline(saved[result], width=140).splitlines()[0]
+    assert "extrapolated" not in timeline(saved[plain], width=140)
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "rmsnorm"], ["check", "rmsnorm"], ["study", "rmsnorm"], ["chips"], ["accuracy", "instructions"]]
+)
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_every_command_says_that_trn3_is_extrapolated(command: list[str], form: list[str], tmp_path: Path) -> None:
+    options = [] if command == ["chips"] else ["--chip", "trn3"]
+    options += ["--out", str(tmp_path / "out")] if command[0] == "run" else []
+    names = ["trn3"] if command == ["chips"] else []
+    found = CliRunner().invoke(main, [*command, *names, *options, *form], catch_exceptions=False)
+    assert found.exit_code == 0
+    why = chip.load("trn3").extrapolated
+    assert json.loads(found.stdout)["extrapolated"] == why if form else f"extrapolated: {why}" in found.stdout
+
+
+def test_a_system_trace_of_an_extrapolated_chip_says_so(tmp_path: Path) -> None:
+    saved = system.load(system.save(Runtime(chip=extrapolated(tmp_path)), tmp_path / "sys"))
+    assert saved.metadata["extrapolated"] == WHY
+
+
+def test_an_empty_reason_is_none() -> None:
+    text = TEXT.replace('core = "NeuronCore-v3"', 'core = "NeuronCore-v3"\nextrapolated = " "', 1)
+    assert refused(text) == "mine.toml: extrapolated: ' '; one line of text"

@@ -83,7 +83,9 @@ def test_check_says_how_the_program_is_synchronised() -> None:
 
 
 def test_chips_lists_numbers_with_their_provenance_and_differences() -> None:
-    assert cli("chips").output.splitlines()[1].startswith("trn2  NeuronCore-v3")
+    listed = [line.split()[:2] for line in cli("chips").output.splitlines()[1:]]
+    assert listed == [["inf2", "NeuronCore-v2"], ["trn1", "NeuronCore-v2"], ["trn2", "NeuronCore-v3"], ["trn3", "NeuronCore-v4"]]
+    assert cli("chips").output.splitlines()[-1].endswith("; extrapolated")
     out = cli("chips", "trn2", "--prefix", "tensor.gate").output
     assert "tensor.gate.threshold" in out
     assert "measured" in out
@@ -117,7 +119,7 @@ def test_replay_prints_simulated_against_measured(traces: Path) -> None:
         (("run", "nothing"), f"error: program: 'nothing'; one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file"),
         (("run", "none.py"), "error: none.py: cannot be read; a Python file with build()"),
         (("run", "rmsnorm", "--what-if", "vector.gap"), "error: --what-if: 'vector.gap'; NAME=VALUE"),
-        (("run", "rmsnorm", "--chip", "trn9"), "error: chip: 'trn9'; one of trn2, or the path of a .toml file"),
+        (("run", "rmsnorm", "--chip", "trn9"), "error: chip: 'trn9'; one of inf2, trn1, trn2, trn3, or the path of a .toml file"),
         (("view", "none"), "error: none: cannot be read: No such file or directory; a trace that Result.save wrote"),
         (("replay", "none.csv"), "error: none.csv: cannot be read: No such file or directory; a profile's NAME.instr.csv"),
     ],

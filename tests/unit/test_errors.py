@@ -143,7 +143,8 @@ CASES: dict[str, tuple[type[NcSimError], str, tuple[str, ...], str]] = {
         Unspecified,
         "p.memset(dst=b, value=1.0)",
         ("--chip", "other.toml"),
-        "trn2: vector.memset.sbuf_fixed_ns has no published value; a source, or an override by --what-if (arch: nobody says)",
+        "wrong.py:8 vector memset trn2: vector.memset.sbuf_fixed_ns has no published value; a source, or an override by --what-if"
+        " (arch: nobody says)",
     ),
     "chip": (
         ChipError,

@@ -290,7 +290,7 @@ def test_a_matmul_that_transposes_is_one_pair_even_in_fp32_and_brings_no_identit
     assert all(s.instruction.transpose for s in expanded(p).steps if isinstance(s.instruction, LoadWeights | Matmul))
 
 
-def test_a_chip_without_the_transpose_mode_has_no_transpose_on_the_tensor_engine() -> None:
+def test_a_chip_without_the_transpose_mode_transposes_by_a_product_with_the_identity() -> None:
     p = Program("no_mode")
     t, out = p.sbuf((32, 32), "float32"), p.psum((32, 32))
     p.nc_matmul(dst=out, stationary=t, moving=t, is_transpose=True)
@@ -302,12 +302,12 @@ def test_a_chip_without_the_transpose_mode_has_no_transpose_on_the_tensor_engine
     p = Program("no_mode")
     t, out = p.sbuf((32, 32), "float32"), p.psum((32, 32))
     p.nc_transpose(dst=out, data=t)
-    with pytest.raises(Unimplemented) as unimplemented:
-        expanded(p, tensor__transpose_mode="false")
-    assert str(unimplemented.value) == (
-        f"{p.steps[0].line} nc_transpose: a transpose as a matrix product; "
-        "a chip with the PE's transpose mode (NeuronCore-v3 and later) (nki.isa.nc_transpose)"
-    )
+    steps = [s.instruction for s in expanded(p, tensor__transpose_mode="false").steps]
+    assert [i.passes for i in steps if isinstance(i, Matmul)] == ["low", "high"]  # as any fp32 product
+    assert not any(i.transpose for i in steps if isinstance(i, LoadWeights | Matmul))
+    assert [i.src.tensor for i in steps if isinstance(i, LoadWeights)] == [t.tensor, t.tensor]
+    assert [i.src.tensor for i in steps if isinstance(i, Matmul)] == ["$identity_float32"] * 2
+    assert {(i.dst.tensor, i.dst.dtype.name) for i in steps if isinstance(i, Matmul)} == {(out.tensor, "float32")}
 
 
 # --- activations and their tables ------------------------------------------------------------------------------------

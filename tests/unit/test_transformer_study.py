@@ -190,8 +190,8 @@ def spoil(monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
 def test_json_has_the_documented_keys() -> None:
     out = json.loads(CliRunner().invoke(main, ["study", "transformer", "--shape", "8,16", "--heads", "2", "--json"]).output)
     assert set(out) == {
-        "shape", "heads", "ff", "layers", "in_flight", "lnc", "forms", "chip", "host_profile", "variants", "published", "predicted",
-        "set_by_host_profile", "traces",
+        "shape", "heads", "ff", "layers", "in_flight", "lnc", "forms", "chip", "extrapolated", "host_profile", "variants", "published",
+        "predicted", "set_by_host_profile", "traces",
     }  # fmt: skip
     assert (out["shape"], out["heads"], out["ff"], out["layers"]) == ([8, 16], 2, 32, 1)
     for v in out["variants"].values():

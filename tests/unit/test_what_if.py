@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from newer import FLAGS, newer
 
 from nc_sim import ChipError, Program, ProgramError, Unimplemented, Unsupported, chip, simulate
 from nc_sim.chip import Chip
@@ -17,16 +17,16 @@ from nc_sim.mechanisms import MECHANISMS, without
 from nc_sim.schema import SCHEMA
 from nc_sim.simulate import compile_program
 
-CHIP = chip.load("trn2")
+CHIPS = {name: chip.load(name) for name in chip.names()}
 
 
-def everything() -> Program:
-    """Every kind of instruction, operand and DMA."""
-    p = Program("everything")
+def everything(on: Chip) -> Program:
+    """Every kind of instruction, operand and DMA that a chip has."""
+    p, has = Program("everything"), on.reader().has
     x, y = p.input("x", (128, 1024), "float32"), p.output("y", (128, 1024), "float32")
-    long = p.input("long", (2, 40000), "float32")
+    long = p.input("long", (2, 30000), "float32")
     t, u, v = (p.sbuf((128, 1024), "float32") for _ in range(3))
-    far = p.sbuf((2, 40000), "float32")
+    far = p.sbuf((2, 30000), "float32")
     h, g = (p.sbuf((128, 1024), "bfloat16") for _ in range(2))
     one, many = p.sbuf((128, 1), "float32"), p.sbuf((128, 128), "int32")
     small = p.sbuf((32, 32), "float32")
@@ -57,7 +57,10 @@ def everything() -> Program:
     p.activation(dst=u, op="exp", data=t, scale=one, bias=one, reduce_op="add", reduce_res=one)
     p.activation(dst=u, op="copy", data=t)
     p.tensor_copy(dst=u, src=t, engine="scalar")
+    if has("scalar.tensor_scalar.available"):
+        p.tensor_scalar(dst=u, data=t, op0="multiply", operand0=2.0, engine="scalar")
     p.activation(dst=u, op="rsqrt", data=t)
+    p.dma_copy(dst=g, src=x)
     wide, narrow = p.psum((128, 512)), p.psum((128, 32))
     turned, half = p.psum((128, 128), "float32"), p.psum((128, 128), "bfloat16")
     for _ in range(3):
@@ -92,10 +95,12 @@ def everything() -> Program:
     p.nc_transpose(dst=h[:32, :32], data=g[:32, :32], engine="vector")
     p.tensor_copy(dst=t[32:64], src=u[32:64])
     for dtype, index, memory in (("float32", "uint32", "sbuf"), ("bfloat16", "uint16", "sbuf"), ("float32", "uint32", "psum")):
-        rows_of_one_value(p, dtype, index, memory)
+        rows_of_one_value(p, dtype, index, memory, has)
         accumulated_and_random(p, dtype, memory)
-    other_dma(p)
-    across_partitions(p)
+    other_dma(p, on.numbers["dma.transpose.indirect_available"].value)
+    across_partitions(p, on)
+    if has("tensor.mx.cycles_per_row"):
+        newest(p)
     p.nop(engine="tensor")
     p.activation(dst=u, op="copy", data=t, bias=one)
     p.tensor_copy(dst=t, src=h)
@@ -112,7 +117,7 @@ def everything() -> Program:
     return p
 
 
-def rows_of_one_value(p: Program, dtype: str, index: str, memory: str) -> None:
+def rows_of_one_value(p: Program, dtype: str, index: str, memory: str, has: Callable[[str], bool]) -> None:
     """Scan, searches, statistics, selections, shuffle and gather of one type, with sources in one memory."""
     a = p.psum((128, 64), dtype) if memory == "psum" else p.sbuf((128, 64), dtype)
     d, one, eight, six = p.sbuf((128, 64), dtype), p.sbuf((128, 1), "float32"), p.sbuf((128, 8), dtype), p.sbuf((128, 6), dtype)
@@ -127,13 +132,14 @@ def rows_of_one_value(p: Program, dtype: str, index: str, memory: str) -> None:
     p.bn_stats(dst=six, data=a)
     p.bn_aggr(dst=d[:, :2], data=a[:, :6])
     p.tensor_copy_predicated(dst=d, src=a, predicate=mask)
-    p.range_select(dst=d, on_true_tile=a, comp_op0="greater", comp_op1="less", bound0=one, bound1=one)
+    if has("vector.range_select.cycles_per_element"):
+        p.range_select(dst=d, on_true_tile=a, comp_op0="greater", comp_op1="less", bound0=one, bound1=one)
     p.nc_stream_shuffle(dst=d, src=a, shuffle_mask=[0] * 32)
     p.nc_n_gather(dst=d, data=d, indices=places)
 
 
-def other_dma(p: Program) -> None:
-    """Transposes, sums, and addresses from tensors."""
+def other_dma(p: Program, gathered: bool) -> None:
+    """Transposes, sums, and addresses from tensors; transposes of `gathered` rows too."""
     x, at, one = p.hbm((512, 64), "bfloat16"), p.sbuf((128, 4), "uint32"), p.sbuf((1, 1), "uint32")
     t, u = p.sbuf((128, 64), "bfloat16"), p.sbuf((64, 512), "bfloat16")
     for written in (t, at, one):
@@ -142,7 +148,11 @@ def other_dma(p: Program) -> None:
         p.dma_copy(dst=x[128 * k : 128 * k + 128], src=t)
     p.dma_transpose(dst=u, src=x)
     p.dma_transpose(dst=u[:, :128], src=t)
-    p.dma_transpose(dst=u, src=x.ap([[64, 512], [1, 64]], vector_offset=at))
+    if gathered:
+        p.dma_transpose(dst=u, src=x.ap([[64, 512], [1, 64]], vector_offset=at))
+    rows = p.sbuf((128, 1), "uint32")
+    p.memset(dst=rows, value=0)
+    p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], vector_offset=rows))
     p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=one))
     p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=one), engine="gpsimd")
     p.dma_compute(dst=t, srcs=[t, x[:128], x[:128]], reduce_op="add")
@@ -163,8 +173,9 @@ def accumulated_and_random(p: Program, dtype: str, memory: str) -> None:
     p.set_rng_seed(src_seeds=seed)
 
 
-def across_partitions(p: Program) -> None:
-    """What GpSimd does across partitions, and the array's tiles."""
+def across_partitions(p: Program, on: Chip) -> None:
+    """What GpSimd does across partitions, and the array's tiles, as far as a chip has it."""
+    has = on.reader().has
     x, numbers, bits = p.sbuf((128, 64), "float32"), p.sbuf((128, 64), "int32"), p.sbuf((128, 64), "uint32")
     small, index = p.sbuf((128, 64), "bfloat16"), p.sbuf((128, 4), "uint16")
     for written in (x, numbers, bits, small, index):
@@ -172,21 +183,25 @@ def across_partitions(p: Program) -> None:
     p.tensor_partition_reduce(dst=x[:1], op="add", data=x)
     p.sequence_bounds(dst=numbers[:1], segment_ids=numbers[:1, :32])
     p.local_gather(dst=x, src_buffer=x, index=index)
-    p.nonzero_with_count(dst=numbers, src=numbers[:, :63])
+    if has("gpsimd.nonzero_with_count.cycles_per_element"):
+        p.nonzero_with_count(dst=numbers, src=numbers[:, :63])
     p.topk(val_dst=small[:, :8], idx_dst=bits[:, :8], src=small, n=100)
-    p.rng(dst=bits, engine="gpsimd")
-    p.rand_set_state(src_seeds=bits[:, :6])
-    p.rand_get_state(dst=bits[:, :6])
-    p.nc_matmul(dst=p.psum((32, 64)), stationary=small[:64, :32], moving=small[:64], tile_position=(0, 0), tile_size=(64, 32))
+    if has("gpsimd.rng.cycles_per_element"):
+        p.rng(dst=bits, engine="gpsimd")
+        p.rand_set_state(src_seeds=bits[:, :6])
+        p.rand_get_state(dst=bits[:, :6])
+    least = on.numbers["tensor.smallest_tile"].value
+    p.nc_matmul(dst=p.psum((32, 64)), stationary=small[:64, :32], moving=small[:64], tile_position=(0, 0), tile_size=(64, least))
+    if not on.numbers["tensor.double_row"].value:
+        return
     two = p.sbuf((128, 128), "float8_e4m3")
     p.memset(dst=two, value=1)
     two = two.reshape(128, 2, 64)
     p.nc_matmul(dst=p.psum((64, 64)), stationary=two, moving=two, perf_mode="double_row")
 
 
-def newest() -> Program:
-    """Every call that trn2 lacks."""
-    p = Program("newest")
+def newest(p: Program) -> None:
+    """Every call that NeuronCore-v3 lacks."""
     for dtype, memory in (("float32", "sbuf"), ("bfloat16", "sbuf"), ("float32", "psum")):
         make = p.psum if memory == "psum" else p.sbuf
         a, d = make((128, 64), dtype), p.sbuf((128, 64), dtype)
@@ -208,21 +223,18 @@ def newest() -> Program:
     eight = p.sbuf((128, 64), "float8_e4m3fn")
     p.memset(dst=eight, value=1)
     p.nc_matmul(dst=p.psum((64, 64)), stationary=eight, moving=eight)
-    return p
 
 
-PROGRAM, NEWEST = everything(), newest()
-NEWER = newer()
-# numbers that nothing but what trn2 lacks rests on
-LACKING = {k for k, n in CHIP.numbers.items() if n.status == "unsupported"} | {*FLAGS, "tensor.result_banks"}
+PROGRAMS = {name: everything(c) for name, c in CHIPS.items()}
+PROGRAM = PROGRAMS["trn2"]
 
 
-def fingerprint(what_if: dict[str, Any], base: Chip = CHIP, program: Program = PROGRAM) -> Any:
+def fingerprint(name: str, what_if: dict[str, Any]) -> Any:
     """Everything a run can depend on: the table and the fixed parts."""
-    data = base.what_if(what_if)
-    compiled, reader = compile_program(program, data)
+    data = CHIPS[name].what_if(what_if)
+    compiled, reader = compile_program(PROGRAMS[name], data)
     table, _ = lower(compiled.steps, data)
-    columns = [getattr(table, name) for name in type(table).__slots__ if name != "__weakref__"]
+    columns = [getattr(table, column) for column in type(table).__slots__ if column != "__weakref__"]
     fixed = [data.reader()(f"program.{k}_ns") for k in ("prologue", "epilogue", "benchmark")]
     roof = data.reader()("memory.hbm_bytes_per_ns")
     return (
@@ -234,13 +246,12 @@ def fingerprint(what_if: dict[str, Any], base: Chip = CHIP, program: Program = P
     )
 
 
-PLAIN = fingerprint({})
-PLAIN_NEWEST = fingerprint({}, NEWER, NEWEST)
+PLAIN = {name: fingerprint(name, {}) for name in CHIPS}
 
 
-def other(key: str, base: Chip = CHIP) -> Any:
+def other(name: str, key: str) -> Any:
     """A value that differs from the chip's and is legal."""
-    number, entry = base.numbers[key].value, SCHEMA[key]
+    number, entry = CHIPS[name].numbers[key].value, SCHEMA[key]
     if entry.kind == "flag":
         return not number
     if entry.kind == "sets":
@@ -251,6 +262,7 @@ def other(key: str, base: Chip = CHIP) -> Any:
         "types.e4m3_max": 448,
         "tensor.fp32_onezero_passes": 2,
         "dma.small_row_bytes": 100,
+        "dma.software.packet_bytes": 8192,
         "memory.partitions": 64,
         "dma.max_row_bytes": 8192,
         "tensor.gate.ratio": Fraction(1, 3),
@@ -273,23 +285,52 @@ def other(key: str, base: Chip = CHIP) -> Any:
     return special.get(key, number * 2 + 7)
 
 
-@pytest.mark.parametrize("key", sorted(SCHEMA))
-def test_every_chip_number_changes_a_run_or_is_refused(key: str) -> None:
-    base, program, plain = (NEWER, NEWEST, PLAIN_NEWEST) if key in LACKING else (CHIP, PROGRAM, PLAIN)
+FLAGS = (
+    "tensor.double_row", "tensor.float8_e4m3fn", "tensor.bf16_results", "scalar.activate2", "vector.magnitude_operators",
+    "dma.transpose.indirect_available",
+)  # fmt: skip
+
+
+def idle(on: Chip) -> set[str]:
+    """Numbers that say nothing where another is 0 or none, and what a chip would have if it had the calls."""
+    value = {k: n.value for k, n in on.numbers.items()}
+    limit = {k for k in SCHEMA if k.startswith("dma.core_") and "bytes_per_ns" not in k and not value["dma.core_load_bytes_per_ns"]}
+    rows = {"dma.software.interval_rows"} if not value["dma.software.further_row_ns"] else set()
+    banks = {"tensor.result_banks"} if value["tensor.result_banks"] == 1 else set()
+    return limit | rows | banks | {k for k in FLAGS if not value[k]}
+
+
+IDLE = {name: idle(c) for name, c in CHIPS.items()}
+
+
+@pytest.mark.parametrize(("name", "key"), [(n, k) for n, c in CHIPS.items() for k in sorted(SCHEMA) if c.numbers[k].value is not None])
+def test_every_chip_number_changes_a_run_or_is_refused(name: str, key: str) -> None:
     changed: Any = "refused"
     with contextlib.suppress(ProgramError, Unsupported, Unimplemented):  # but not ChipError: the value is a legal one
-        changed = fingerprint({key: other(key, base)}, base, program)
-    assert changed != plain
+        changed = fingerprint(name, {key: other(name, key)})
+    assert (changed != PLAIN[name]) == (key not in IDLE[name])
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_every_mechanism_changes_a_run_when_switched_off(name: str) -> None:
-    assert fingerprint(without([name])) != PLAIN
+@pytest.mark.parametrize("key", sorted(SCHEMA))
+def test_some_chip_has_each_number(key: str) -> None:
+    assert any(c.numbers[key].value is not None and key not in IDLE[name] for name, c in CHIPS.items())
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_every_mechanism_changes_time_when_switched_off(name: str) -> None:
-    assert simulate(PROGRAM, values=False, without=[name]).timeline != simulate(PROGRAM, values=False).timeline
+# chips without a mechanism: what it overrides has these values anyway, or the chip lacks the thing
+HARDWARE = {"hardware-descriptor-generation", "dma-store-ring-limit"}
+V2 = {"dma-core-limit", "ports", "descriptor-packets"}
+LACKING = {"trn1": HARDWARE, "inf2": HARDWARE, "trn2": V2, "trn3": V2}
+
+
+@pytest.mark.parametrize(("name", "mechanism"), [(n, m) for n in CHIPS for m in MECHANISMS])
+def test_every_mechanism_changes_a_run_when_switched_off_where_the_chip_has_it(name: str, mechanism: str) -> None:
+    assert (fingerprint(name, without([mechanism])) != PLAIN[name]) == (mechanism not in LACKING[name])
+
+
+@pytest.mark.parametrize(("name", "mechanism"), [(n, m) for n in CHIPS for m in MECHANISMS if m not in LACKING[n]])
+def test_every_mechanism_changes_time_when_switched_off(name: str, mechanism: str) -> None:
+    program = PROGRAMS[name]
+    assert simulate(program, name, values=False, without=[mechanism]).timeline != simulate(program, name, values=False).timeline
 
 
 @pytest.mark.parametrize(
@@ -303,7 +344,7 @@ def test_every_mechanism_changes_time_when_switched_off(name: str) -> None:
         ("dma.engines", 1.5, "what-if dma.engines: 1.5; a whole number of at least 1"),
         ("tensor.transpose_mode", "maybe", "what-if tensor.transpose_mode: 'maybe'; true or false"),
         ("scalar.table_sets", [], "what-if scalar.table_sets: []; a list of lists of names, at least one"),
-        ("tensor.gate.kind", "token", "what-if tensor.gate.kind: 'token'; one of windows, none"),
+        ("tensor.gate.kind", "token", "what-if tensor.gate.kind: 'token'; one of windows, streaks, none"),
     ],
 )
 def test_an_unfit_override_is_refused_with_its_name(key: str, value: Any, message: str) -> None:

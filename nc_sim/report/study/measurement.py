@@ -43,6 +43,7 @@ class Study:
         return {
             **self.facts,
             "chip": rt.chip.name,
+            "extrapolated": rt.chip.extrapolated or None,
             "host_profile": rt.profile.name,
             "variants": self.variants,
             "published": self.published,
@@ -94,6 +95,11 @@ def _operators(dispatches: list[Dispatch]) -> dict[str, dict[str, float]]:
         row["self_neuron_us"] += d.self_neuron_ns / 1000
         row["neuron_percent"] = 100 * row["self_neuron_us"] * 1000 / total
     return {k: {n: round(v, 3) for n, v in row.items()} for k, row in sorted(out.items(), key=lambda r: -r[1]["self_neuron_us"])}
+
+
+def said(extrapolated: str | None) -> list[str]:
+    """The line of a study on an extrapolated chip."""
+    return [f"extrapolated: {extrapolated}"] if extrapolated else []
 
 
 def operator_tables(variants: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ from ...runtime.api import Step
 from ...runtime.framework import Array, Framework
 from ...workloads import aten, rmsnorm
 from ..text import table
-from .measurement import Study, measure, operator_tables, require_close, require_room
+from .measurement import Study, measure, operator_tables, require_close, require_room, said
 
 # Self NEURON, us, on trn2: huggingface.co/blog/amazon/profiling-torchneuron-part-1, RMSNorm on [4, 512] bf16
 PUBLISHED = {
@@ -74,8 +74,9 @@ def sweep(progress: Tell | None = None, **options: Any) -> list[dict[str, Any]]:
     shapes = [(rows, cols) for rows in SWEEP_ROWS for cols in SWEEP_COLS]
     done, total = 0, sum(rows * cols for rows, cols in shapes)
     for rows, cols in shapes:
-        found = rmsnorm_study(rows, cols, progress=part(progress, done, done + rows * cols, total), **options).variants
-        point: dict[str, Any] = {"rows": rows, "cols": cols}
+        study = rmsnorm_study(rows, cols, progress=part(progress, done, done + rows * cols, total), **options)
+        found, said_of_it = study.variants, study.summary()["extrapolated"]
+        point: dict[str, Any] = {"rows": rows, "cols": cols, **({"extrapolated": said_of_it} if said_of_it else {})}
         for name, v in found.items():
             point[name] = {"self_neuron_us": v["self_neuron_us"], "device_us": v["device_us"]}
         point["naive_over_rms_norm"] = round(found["naive"]["self_neuron_us"] / found["rms_norm"]["self_neuron_us"], 3)
@@ -93,7 +94,7 @@ def sweep_text(points: list[dict[str, Any]]) -> str:
         ratios = [f"{p[k]:.2f}" for k in ("naive_over_rms_norm", "device_naive_over_rms_norm")]
         rows.append((str(p["rows"]), str(p["cols"]), *times, *ratios))
     head = ("rows", "cols", *(f"{v} us" for v in TITLES), *(f"{v} device" for v in TITLES), "naive/rms_norm", "of device time")
-    return "\n".join(table(head, rows))
+    return "\n".join([*said(next((p["extrapolated"] for p in points if "extrapolated" in p), None)), *table(head, rows)])
 
 
 def _thread(f: Framework, body: Callable[[Framework, Array, Array], Step], x: np.ndarray, w: np.ndarray, thread: int) -> Step:
@@ -149,7 +150,7 @@ def _compare(name: str, got: np.ndarray, x: np.ndarray, w: np.ndarray) -> None:
 def text(study: Study) -> str:
     """A table by operator for each variant, then the variants side by side."""
     s = study.summary()
-    lines = [f"RMSNorm on [{s['shape'][0]}, {s['shape'][1]}] bf16, {s['chip']}, host profile {s['host_profile']}"]
+    lines = [f"RMSNorm on [{s['shape'][0]}, {s['shape'][1]}] bf16, {s['chip']}, host profile {s['host_profile']}", *said(s["extrapolated"])]
     lines += operator_tables(study.variants, TITLES)
     side = []
     for name, v in study.variants.items():

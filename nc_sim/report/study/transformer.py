@@ -21,7 +21,7 @@ from ...runtime.events import FRAMEWORK
 from ...runtime.framework import Array, Framework
 from ...workloads import aten, rmsnorm, transformer
 from ..text import table
-from .measurement import PREDICTED, Study, measure, operator_tables, require_room
+from .measurement import PREDICTED, Study, measure, operator_tables, require_room, said
 from .rmsnorm import ITEM, naive
 
 DTYPE = "bfloat16"
@@ -272,7 +272,8 @@ def text(study: Study) -> str:
     s = study.summary()
     lines = [
         f"Transformer block on [{s['shape'][0]}, {s['shape'][1]}] bf16, {s['heads']} heads, MLP {s['ff']}, layers: {s['layers']},"
-        f" {s['chip']}, host profile {s['host_profile']}, in flight: {s['in_flight']}; steady state, after a warm-up pass"
+        f" {s['chip']}, host profile {s['host_profile']}, in flight: {s['in_flight']}; steady state, after a warm-up pass",
+        *said(s["extrapolated"]),
     ]
     lines += operator_tables(study.variants, TITLES)
     side = [
