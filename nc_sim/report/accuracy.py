@@ -114,7 +114,7 @@ def _measurements(compared: Sequence[Compared], chip: Chip) -> list[str]:
     found = compare.families(compared)
     lines += markdown.table(("family", "entries", "correlation"), [(name, str(n), f"{r:.3f}") for name, (n, r) in found.items()])
     if whole is not None:
-        lines += _ablation(compared, chip, whole.mape)
+        lines += _mechanisms(compared, chip, whole.mape)
     for group in CLASSES:
         lines += ["", f"### {chip.name}: {group}", ""]
         lines += markdown.table(
@@ -137,7 +137,7 @@ def _measurements(compared: Sequence[Compared], chip: Chip) -> list[str]:
     return lines + markdown.table(("code", "what it is"), [(f"`{code}`", what) for code, what in data.sources.items()])
 
 
-def _ablation(compared: Sequence[Compared], chip: Chip, mape: float) -> list[str]:
+def _mechanisms(compared: Sequence[Compared], chip: Chip, mape: float) -> list[str]:
     lines = ["", f"### {chip.name}: without each mechanism", ""]
     lines += ["Single instructions, delays and packets with one mechanism switched off (`nc-sim accuracy instructions --without NAME`):"]
     lines += ["how many predictions move, how many cannot be made then, and the mean of the rest.", ""]

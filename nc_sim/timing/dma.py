@@ -213,7 +213,8 @@ def row_ns(size: int | Fraction, load: bool, chip: Reader, less: Fraction = Frac
         fixed, rate = chip("dma.small_store_row_ns"), chip("dma.small_store_bytes_per_ns")
     else:
         fixed, rate = chip("dma.row_ns"), chip("dma.store_bytes_per_ns")
-    return max(Fraction(chip("dma.semaphore_packet_ns")), Fraction(max(Fraction(0), fixed - less) + Fraction(size) / rate))
+    least = chip("dma.semaphore_packet_ns") if chip("dma.small_row_bytes") else 0  # none where one law holds for all sizes
+    return max(Fraction(least), Fraction(max(Fraction(0), fixed - less) + Fraction(size) / rate))
 
 
 def shared_packet_bytes(dma: Dma, chip: Reader) -> int:

@@ -317,9 +317,9 @@ def test_some_chip_has_each_number(key: str) -> None:
 
 
 # chips without a mechanism: what it overrides has these values anyway, or the chip lacks the thing
-HARDWARE = {"hardware-descriptor-generation", "dma-store-ring-limit"}
+NEWER = {"hardware-descriptor-generation", "dma-store-ring-limit", "shared-packets", "narrowing"}
 V2 = {"dma-core-limit", "ports", "descriptor-packets"}
-LACKING = {"trn1": HARDWARE, "inf2": HARDWARE, "trn2": V2, "trn3": V2}
+LACKING = {"trn1": NEWER, "inf2": NEWER, "trn2": V2, "trn3": V2}
 
 
 @pytest.mark.parametrize(("name", "mechanism"), [(n, m) for n in CHIPS for m in MECHANISMS])
