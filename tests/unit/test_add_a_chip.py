@@ -280,8 +280,7 @@ def test_an_error_names_the_generation_that_has_what_a_chip_lacks() -> None:
     with pytest.raises(Unsupported) as e:
         simulate(p, "trn1")
     assert str(e.value) == (
-        f"{p.steps[-1].line} vector range_select trn1: vector.range_select.cycles_per_element is unsupported; "
-        "a chip that has it: NeuronCore-v3 and later (isa26: from NeuronCore-v3)"
+        f"{p.steps[-1].line} vector[2] range_select: range_select on Vector of trn1; NeuronCore-v3 or newer (isa26: from NeuronCore-v3)"
     )
     p = Program("shift")
     a, d = p.sbuf((128, 64), "float32"), p.sbuf((128, 64), "float32")
