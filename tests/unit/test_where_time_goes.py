@@ -80,6 +80,19 @@ def test_the_critical_path_of_two_instructions_goes_through_both() -> None:
     assert sum(s.ticks for s in path) == body_ticks(result.table, result.timeline)
 
 
+def test_what_a_result_takes_beyond_the_engine_s_interval_is_its_latency() -> None:
+    """tensor_tensor in SBUF shows its result 160.5 ns after streaming, and lets the next one in after a gap."""
+    p = Program("latency")
+    a, b = p.sbuf((128, 512), "float32"), p.sbuf((128, 512), "float32")
+    p.memset(dst=a, value=0.0, engine="vector")
+    p.tensor_tensor(dst=a, data1=a, data2=a, op="add", engine="vector")
+    p.tensor_copy(dst=b, src=a, engine="gpsimd")
+    result = simulate(p, values=False)
+    gap = load("trn2").reader()("vector.gap_ns")
+    (latency,) = (s for s in critical_path(result) if s.kind == "result latency")
+    assert (latency.opcode, latency.ticks) == ("TENSOR_TENSOR", pytest.approx(float(160.5 - gap) * 4.8, abs=1))
+
+
 def test_the_slack_of_what_nothing_waits_for_is_the_rest_of_the_body() -> None:
     """Two fills that nothing hangs on: the shorter, on VectorE, may end with the longer, on GpSimd."""
     p = Program("fills")
