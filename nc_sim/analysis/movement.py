@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 
 from ..isa import Engine, Instruction
-from ..isa.dma import DmaDirect2d
+from ..isa.dma import Dma
 from ..result import Result, body_ticks
 from ..table import Ints
 from .lines import own_work
@@ -95,7 +95,7 @@ def dma_rows(result: Result) -> tuple[Rows, ...]:
     kinds, of_kind = result.alike.kinds, result.alike.kind[result.alike.row]
     groups: dict[tuple[int, int], list[int]] = {}
     for k, i in enumerate(kinds):
-        if isinstance(i, DmaDirect2d):
+        if isinstance(i, Dma):
             groups.setdefault((int(not i.load), i.row_bytes), []).append(k)
     alone = own_work(table, np.arange(table.transfers)) - table.last - table.first * (table.packets > 0)
     spent = timeline.finish[table.rows :] - timeline.start[table.rows :]
@@ -121,4 +121,4 @@ def dma_rows(result: Result) -> tuple[Rows, ...]:
 
 def _bytes(i: Instruction) -> int:
     """What a DMA moves, of the wider element type; 0 for another instruction."""
-    return i.dst.size // i.row_elements * i.row_bytes if isinstance(i, DmaDirect2d) else 0
+    return i.dst.size // i.row_elements * i.row_bytes if isinstance(i, Dma) else 0
