@@ -9,6 +9,7 @@ from ..isa import Engine, Instruction
 from ..isa.dma import Dma
 from ..result import Result, body_ticks
 from ..table import Ints
+from ..timeline import step_ends
 from .lines import own_work
 
 DMA = "DMA"
@@ -69,7 +70,7 @@ def working(result: Result) -> dict[str, Ints]:
     """Disjoint intervals [n, 2] in which each engine has an instruction between start and visible result; and the DMA engines."""
     table, timeline = result.table, result.timeline
     engine = np.fromiter((s.engine for s in result.steps), np.int64, len(result.steps))
-    start, end = timeline.start[table.start_row], timeline.finish[table.finish_row]
+    start, end = timeline.start[table.start_row], step_ends(table, timeline)
     out = {e.label: _union(start[engine == e], end[engine == e]) for e in Engine if (engine == e).any()}
     if table.transfers:
         total = body_ticks(table, timeline)

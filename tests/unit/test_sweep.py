@@ -142,7 +142,7 @@ def test_what_ifs_of_costs_alone_do_not_compile_again(monkeypatch: pytest.Monkey
     compiled: list[str] = []
     module = sys.modules["nc_sim.simulate"]
     real = module.compile_program
-    monkeypatch.setattr(module, "compile_program", lambda p, c: (compiled.append(p.name), real(p, c))[1])
+    monkeypatch.setattr(module, "compile_program", lambda p, *rest: (compiled.append(p.name), real(p, *rest))[1])
     sweep(softmax.build(), what_if=[{}, {"semaphore.latency_ns": 0}, {"dma.load_bytes_per_ns": 50}], workers=1)
     assert compiled == ["softmax"]
 
