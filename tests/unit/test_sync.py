@@ -20,6 +20,7 @@ from nc_sim import Program, ProgramError, Race, chip, core, race
 from nc_sim.isa import Engine, Step, Update, UpdateOp, View, Wait, When
 from nc_sim.isa.control import EventSemaphore, Nop
 from nc_sim.isa.dma import DmaDirect2d
+from nc_sim.isa.registers import Sequenced
 from nc_sim.lower import lower, queue_name
 from nc_sim.simulate import Compiled, compile_program
 from nc_sim.testing import programs
@@ -694,6 +695,11 @@ def test_every_instruction_has_one_wait_at_most_and_every_engine_counts_its_comp
         assert (1 if event_semaphore else 0) <= len(s.waits) <= (2 if event_semaphore else 1)
         if isinstance(s.instruction, DmaDirect2d):
             assert [(u.op, u.value, u.when) for u in s.updates] == [(UpdateOp.ADD, 16, When.COMPLETE)]
+        elif isinstance(
+            s.instruction, Sequenced
+        ):  # loads and stores of registers count on their sequencer, which has a semaphore of its own
+            counts = [(u.op, u.value, u.when) for u in s.updates if u.semaphore not in OWN.values()]
+            assert counts == [(UpdateOp.ADD, 1, When.COMPLETE)] * len(s.instruction.views)
         else:
             silent = s.instruction.mnemonic in ("event_semaphore", "nop", "act_table_load", "ldweights") or (
                 s.instruction.mnemonic == "matmul" and "passes=low" in str(s.instruction)
