@@ -695,9 +695,8 @@ def test_every_instruction_has_one_wait_at_most_and_every_engine_counts_its_comp
         assert (1 if event_semaphore else 0) <= len(s.waits) <= (2 if event_semaphore else 1)
         if isinstance(s.instruction, DmaDirect2d):
             assert [(u.op, u.value, u.when) for u in s.updates] == [(UpdateOp.ADD, 16, When.COMPLETE)]
-        elif isinstance(
-            s.instruction, Sequenced
-        ):  # loads and stores of registers count on their sequencer, which has a semaphore of its own
+        elif isinstance(s.instruction, Sequenced):
+            # loads and stores of registers count on their sequencer, which has a semaphore of its own
             counts = [(u.op, u.value, u.when) for u in s.updates if u.semaphore not in OWN.values()]
             assert counts == [(UpdateOp.ADD, 1, When.COMPLETE)] * len(s.instruction.views)
         else:
