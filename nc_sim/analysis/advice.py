@@ -107,6 +107,11 @@ CHANGES: tuple[Change, ...] = (
            "(dge_mode='hwdge', on Sync or ScalarE), or fewer DMAs.", _off("software-descriptor-generation")),
     Change("hardware-descriptors", "hardware triggers that cost their sequencer nothing", "Fewer and larger DMAs, spread over the queues "
            "that have time.", _off("hardware-descriptor-generation")),
+    Change("run-time-addresses", "addresses that are known before the run", "Gather more rows with each DMA, or take static addresses.",
+           _off("run-time-addresses")),
+    Change("dma-transpose", "transposes by DMA as fast as copies", "Keep the tensor transposed in HBM, or transpose on the TensorEngine.",
+           _off("dma-transpose-rate")),
+    Change("dma-sum", "sums by DMA as fast as copies", "Add on VectorE what is in SBUF anyway.", _off("dma-sum-rate")),
     Change("store-ring", "no limit of unfinished stores in a ring", "Spread stores over several queues.", _off("dma-store-ring-limit")),
     Change("clock-gate", "the TensorEngine always at full rate", "Keep products close together, so that the array is busy in every window.",
            _off("clock-gate")),
@@ -122,6 +127,10 @@ CHANGES: tuple[Change, ...] = (
            _scaled(HALF, "gpsimd.", ".cycles_per_element")),
     Change("fixed-latency", "no latency of Vector and Scalar beyond streaming", "Fewer and longer instructions; work on several tiles "
            "in turn.", _off("fixed-latency")),
+    Change("narrowing", "ScalarE writing narrower types out of PSUM at no cost", "Let VectorE copy those, or write float32.",
+           _off("narrowing")),
+    Change("registers", "register instructions and branches that take no time", "Unroll loops whose trip count is known.",
+           _off("register-instructions")),
     Change("issue-gap", "no gaps between instructions of one engine", "Fewer and longer instructions.", _off("issue-gap")),
     Change("table-load", "activation tables that need no load", "Use functions of one table together.", _off("table-load")),
     Change("semaphores", "semaphores that need no time", "Fewer turns between engines: fuse, or keep a chain on one engine.",

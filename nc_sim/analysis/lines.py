@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from ..isa import COMPUTE, Engine
-from ..isa.dma import DmaDirect2d
+from ..isa.dma import Dma
 from ..lower import queue_name
 from ..result import Result, body_ticks
 from ..table import Ints, Role, Rule, Table
@@ -219,7 +219,7 @@ def queues(result: Result) -> tuple[str, ...]:
     out = [""] * table.rings
     for r, k in zip(ring.tolist(), first.tolist(), strict=True):
         step = result.steps[int(table.step[table.rows + k])]
-        assert isinstance(step.instruction, DmaDirect2d)
+        assert isinstance(step.instruction, Dma)
         out[r] = queue_name(step.engine, step.instruction.generation)
     return tuple(out)
 

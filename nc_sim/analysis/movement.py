@@ -6,9 +6,10 @@ import attrs
 import numpy as np
 
 from ..isa import Engine, Instruction
-from ..isa.dma import DmaDirect2d
+from ..isa.dma import Dma
 from ..result import Result, body_ticks
 from ..table import Ints
+from ..timeline import step_ends
 from .lines import own_work
 
 DMA = "DMA"
@@ -69,7 +70,7 @@ def working(result: Result) -> dict[str, Ints]:
     """Disjoint intervals [n, 2] in which each engine has an instruction between start and visible result; and the DMA engines."""
     table, timeline = result.table, result.timeline
     engine = np.fromiter((s.engine for s in result.steps), np.int64, len(result.steps))
-    start, end = timeline.start[table.start_row], timeline.finish[table.finish_row]
+    start, end = timeline.start[table.start_row], step_ends(table, timeline)
     out = {e.label: _union(start[engine == e], end[engine == e]) for e in Engine if (engine == e).any()}
     if table.transfers:
         total = body_ticks(table, timeline)
@@ -95,7 +96,7 @@ def dma_rows(result: Result) -> tuple[Rows, ...]:
     kinds, of_kind = result.alike.kinds, result.alike.kind[result.alike.row]
     groups: dict[tuple[int, int], list[int]] = {}
     for k, i in enumerate(kinds):
-        if isinstance(i, DmaDirect2d):
+        if isinstance(i, Dma):
             groups.setdefault((int(not i.load), i.row_bytes), []).append(k)
     alone = own_work(table, np.arange(table.transfers)) - table.last - table.first * (table.packets > 0)
     spent = timeline.finish[table.rows :] - timeline.start[table.rows :]
@@ -121,4 +122,4 @@ def dma_rows(result: Result) -> tuple[Rows, ...]:
 
 def _bytes(i: Instruction) -> int:
     """What a DMA moves, of the wider element type; 0 for another instruction."""
-    return i.dst.size // i.row_elements * i.row_bytes if isinstance(i, DmaDirect2d) else 0
+    return i.dst.size // i.row_elements * i.row_bytes if isinstance(i, Dma) else 0

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..chip import Chip, Reader
 from ..isa import COMPUTE, Engine, Instruction, Memory
-from ..isa.dma import DmaDirect2d
+from ..isa.control import Control
+from ..isa.dma import Dma
 from ..isa.tensor import Matmul
 from ..result import Result, body_ticks
 from ..timing import elementwise
@@ -206,7 +207,7 @@ def _work(i: Instruction, engine: Engine, reader: Reader) -> tuple[int, Fraction
         half = 1 if i.passes == "single" else 2
         rate = 2 * lanes * FULL_COLUMNS * _clock(engine, reader) / Fraction(reader(f"tensor.{work.kind}.cycles_per_row")) / half
         return work.flops, work.flops / rate, sbuf, streaming
-    if isinstance(i, DmaDirect2d) or engine is Engine.TENSOR or not i.views or work.kind in elementwise.UNSTREAMED:
+    if isinstance(i, Dma | Control) or engine is Engine.TENSOR or not i.views or work.kind in elementwise.UNSTREAMED:
         return 0, Fraction(0), 0, Fraction(0)
     on_chip = [v for _, v, _ in i.views if v.memory is not Memory.HBM]
     partitions = max((v.partitions for v in on_chip), default=0)
@@ -238,14 +239,14 @@ def _movement(result: Result, reader: Reader) -> tuple[int, Fraction, bool]:
     count = np.bincount(kind, minlength=len(kinds)).tolist()
     rates = {k: Fraction(reader(f"dma.{k}_bytes_per_ns")) for k in ("load", "store", "small_store")}
     for i, packets, ended, n in zip(kinds, whole, inside, count, strict=True):
-        if not isinstance(i, DmaDirect2d) or not packets:
+        if not isinstance(i, Dma) or not packets:
             continue
         share = Fraction(ended * n, packets)
-        hbm = sum(v.nbytes for v in (i.src, i.dst) if v.memory is Memory.HBM)
+        hbm = sum(v.nbytes for v in (i.dst, *i.sources) if v.memory is Memory.HBM)
         size = i.dst.size // i.row_elements * i.row_bytes
         rate = rates["load"] if i.load else max(rates["store"], rates["small_store"])
         moved, time = moved + share * hbm, time + share * size / (rate * reader("dma.engines"))
-        sides = max(sides, sum(v.memory is Memory.HBM for v in (i.src, i.dst)))
+        sides = max(sides, sum(v.memory is Memory.HBM for v in (i.dst, *i.sources)))
     return (
         int(moved),
         time if moved else Fraction(0),

@@ -51,11 +51,8 @@ class _Builder:
             self.store,
             self.spill,
             self.pattern,
+            self.other_dma,
             self.product,
-            self.gather,
-            self.scatter,
-            self.turn,
-            self.sum,
             self.open,
             self.close,
             self.accumulate,
@@ -186,6 +183,10 @@ class _Builder:
             self.p.nc_transpose(dst=turned, data=s)
             self.wrote(turned)
         self.wrote(out)
+
+    def other_dma(self) -> None:
+        """More than copies of whole tensors."""
+        self.draw(st.sampled_from([self.gather, self.scatter, self.turn, self.sum]))()
 
     def indices(self, rows: int, most: int, distinct: bool = False) -> View:
         """Row numbers in SBUF."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..alike import exactly, kind_of
 from ..isa import Engine, Instruction, Memory, Step, Update, UpdateOp, View, When, fields_of
-from ..isa.control import EventSemaphore, Nop
+from ..isa.control import Control, EventSemaphore, Nop
 from ..isa.dma import Dma, DmaCompute2d, DmaDirect2d
 from ..isa.fields import Maybe, Scalar
 from ..isa.scalar import Activate
@@ -232,10 +232,11 @@ def track(instruction: Instruction) -> str:
 def moved(instruction: Instruction) -> tuple[int, ...]:
     """Bytes read and written in HBM, SBUF and PSUM, over all partitions; flops, and those that only transpose.
 
-    An accumulating product counts the write of its destination only: PSUM adds by itself.
+    An accumulating product counts the write of its destination only: PSUM adds by itself. Loads and stores of registers
+    count nothing, as in `Result.bytes_moved`, which is what DMA moves.
     """
     out = [0] * 6
-    for _, view, written in instruction.views:
+    for _, view, written in () if isinstance(instruction, Control) else instruction.views:
         out[2 * view.memory + written] += view.nbytes
     work = instruction.work()
     return (*out, work.flops, work.flops if work.transpose else 0)

@@ -196,7 +196,7 @@ def test_pc_counts_within_each_queue_in_program_order() -> None:
 
 
 @RANDOM
-@given(p=programs(most=6))
+@given(p=programs(most=6) | programs(most=6, loop=True))
 def test_bytes_are_conserved_from_shares_to_transfers_to_the_summary(p: Program) -> None:
     r = run(p)
     t = trace_of(r)

@@ -85,17 +85,20 @@ def test_a_dask_cluster_gives_the_same_cases() -> None:
 
 
 def test_a_failed_case_is_kept_with_its_error_beside_those_that_run(tmp_path: Path) -> None:
-    shapes = [(128, 128, 512), (128, 120_000, 1), (128, "x", 1)]
+    def build(k: int, m: int, n: int) -> Program:
+        return matmul.build(k, m, 512 // n)
+
+    shapes = [(128, 128, 1), (128, 120_000, 512), (128, 128, 0)]
     what_if = [{}, {"no.such": 1}]
-    found = sweep(matmul.build, shapes=shapes, what_if=what_if, keep=tmp_path, workers=1)
+    found = sweep(build, shapes=shapes, what_if=what_if, keep=tmp_path, workers=1)
     assert [bool(c.error) for c in found] == [False, True, True, True, True, True]
     assert "unknown key 'no.such'" in found.cases[1].error
     assert "at most" in found.cases[2].error  # SBUF
     assert "matmul.py" in found.cases[2].error
-    assert found.cases[4].error.startswith("TypeError")
+    assert found.cases[4].error.startswith("ZeroDivisionError")
     assert found.failed == found.cases[1:]
     assert found.records()[1]["duration_ns"] is None
-    assert plain(sweep(matmul.build, shapes=shapes, what_if=what_if, keep=tmp_path, workers=1)) == plain(found)
+    assert plain(sweep(build, shapes=shapes, what_if=what_if, keep=tmp_path, workers=1)) == plain(found)
 
 
 def test_a_lost_worker_is_an_error_of_its_cases_which_run_the_next_time(tmp_path: Path) -> None:
@@ -139,7 +142,7 @@ def test_what_ifs_of_costs_alone_do_not_compile_again(monkeypatch: pytest.Monkey
     compiled: list[str] = []
     module = sys.modules["nc_sim.simulate"]
     real = module.compile_program
-    monkeypatch.setattr(module, "compile_program", lambda p, c: (compiled.append(p.name), real(p, c))[1])
+    monkeypatch.setattr(module, "compile_program", lambda p, *rest: (compiled.append(p.name), real(p, *rest))[1])
     sweep(softmax.build(), what_if=[{}, {"semaphore.latency_ns": 0}, {"dma.load_bytes_per_ns": 50}], workers=1)
     assert compiled == ["softmax"]
 

@@ -80,6 +80,44 @@ def test_the_critical_path_of_two_instructions_goes_through_both() -> None:
     assert sum(s.ticks for s in path) == body_ticks(result.table, result.timeline)
 
 
+def test_what_a_result_takes_beyond_the_engine_s_interval_is_its_latency() -> None:
+    """tensor_tensor in SBUF shows its result 160.5 ns after streaming, and lets the next one in after a gap."""
+    p = Program("latency")
+    a, b = p.sbuf((128, 512), "float32"), p.sbuf((128, 512), "float32")
+    p.memset(dst=a, value=0.0, engine="vector")
+    p.tensor_tensor(dst=a, data1=a, data2=a, op="add", engine="vector")
+    p.tensor_copy(dst=b, src=a, engine="gpsimd")
+    result = simulate(p, values=False)
+    gap = load("trn2").reader()("vector.gap_ns")
+    (latency,) = (s for s in critical_path(result) if s.kind == "result latency")
+    assert (latency.opcode, latency.ticks) == ("TENSOR_TENSOR", pytest.approx(float(160.5 - gap) * 4.8, abs=1))
+
+
+def test_a_result_that_commits_behind_another_hangs_on_that_one() -> None:
+    """A copy without latency begins while a tensor_tensor before it is under way, and commits with it: only its signal is on the path."""
+    p = Program("commit")
+    a, b, c, d = (p.sbuf((128, 1), "float32") for _ in range(4))
+    p.memset(dst=a, value=0.0, engine="vector")
+    p.memset(dst=b, value=0.0, engine="vector")
+    p.tensor_tensor(dst=c, data1=a, data2=a, op="add", engine="vector")
+    p.tensor_copy(dst=d, src=b, engine="vector")
+    p.tensor_copy(dst=p.sbuf((128, 1), "float32"), src=d, engine="gpsimd")
+    result = simulate(p, values=False, what_if={"vector.copy.sbuf_fixed_ns": 0, "vector.tensor_tensor.sbuf_fixed_ns": 500})
+    path = critical_path(result)
+    assert ("TENSOR_TENSOR", "result latency") in {(s.opcode, s.kind) for s in path}
+    assert {s.kind for s in path if (s.where, s.opcode) == ("Vector", "COPY")} == {"signal"}
+
+
+def test_a_load_that_another_ring_holds_up_shows_contention_before_its_first_packet() -> None:
+    """A long transfer of GpSimd's ring is under way when Sync's load arrives: it waits for a packet's end, and takes turns."""
+    result = run("pipeline")
+    path = critical_path(result)
+    held = [s for s in path if s.kind == "DMA contention"]
+    rows = result.table.rows
+    starts = {int(t): int(r) for t, r in zip(result.timeline.start[rows:], result.timeline.ready[rows:], strict=True) if r < t}
+    assert any(s.end_ticks in starts and starts[s.end_ticks] == s.start_ticks for s in held)
+
+
 def test_the_slack_of_what_nothing_waits_for_is_the_rest_of_the_body() -> None:
     """Two fills that nothing hangs on: the shorter, on VectorE, may end with the longer, on GpSimd."""
     p = Program("fills")
@@ -178,10 +216,11 @@ def test_explain_of_a_program_of_one_instruction_promises_little_and_does_not_br
 
 
 def test_every_mechanism_that_costs_time_is_a_change() -> None:
-    """The other three make a run slower when switched off, or are no cost by themselves."""
+    """The others make a run slower when switched off, or are no cost by themselves."""
     off = [dict(c.overrides(load("trn2"))) for c in CHANGES]
     missing = {name for name, m in MECHANISMS.items() if dict(m.off) not in off}
-    assert missing == {"dma-busy-penalty", "event-semaphore", "vector-fast-modes", "pointer-operand", "run-ahead", "minimum-interval"}
+    slower = {"vector-fast-modes", "shared-packets", "run-ahead"}
+    assert missing == {"dma-busy-penalty", "event-semaphore", "pointer-operand", "minimum-interval", *slower}
 
 
 # --- a run once more ---------------------------------------------------------------------------------------------
