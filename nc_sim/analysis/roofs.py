@@ -135,10 +135,9 @@ def ceilings(chip: Chip, engines: Iterable[str]) -> tuple[Ceiling, ...]:
     for e in COMPUTE:
         if e.label in wanted:
             out += [Ceiling(chip.name, name, "compute", e.label, rate, "work/ns") for name, rate in _peaks(e, reader)]
-    rates = [reader(f"dma.{k}_bytes_per_ns") for k in ("load", "store", "small_store")]
     out.append(Ceiling(chip.name, HBM, "memory", "", float(reader("memory.hbm_bytes_per_ns")), "bytes/ns"))
     out.append(
-        Ceiling(chip.name, f"{reader('dma.engines')} DMA engines", "memory", "", float(reader("dma.engines") * max(rates)), "bytes/ns")
+        Ceiling(chip.name, f"{reader('dma.engines')} DMA engines", "memory", "", float(max(_dma_rates(reader).values())), "bytes/ns")
     )
     for e in COMPUTE:
         if e.label in wanted:
@@ -237,21 +236,32 @@ def _movement(result: Result, reader: Reader) -> tuple[int, Fraction, bool]:
     whole = np.bincount(kind[step], table.packets, len(kinds)).astype(np.int64).tolist()
     inside = np.bincount(kind[step], table.packets * done, len(kinds)).astype(np.int64).tolist()
     count = np.bincount(kind, minlength=len(kinds)).tolist()
-    rates = {k: Fraction(reader(f"dma.{k}_bytes_per_ns")) for k in ("load", "store", "small_store")}
+    rates = _dma_rates(reader)
     for i, packets, ended, n in zip(kinds, whole, inside, count, strict=True):
         if not isinstance(i, Dma) or not packets:
             continue
         share = Fraction(ended * n, packets)
         hbm = sum(v.nbytes for v in (i.dst, *i.sources) if v.memory is Memory.HBM)
         size = i.dst.size // i.row_elements * i.row_bytes
-        rate = rates["load"] if i.load else max(rates["store"], rates["small_store"])
-        moved, time = moved + share * hbm, time + share * size / (rate * reader("dma.engines"))
+        moved, time = moved + share * hbm, time + share * size / rates["load" if i.load else "store"]
         sides = max(sides, sum(v.memory is Memory.HBM for v in (i.dst, *i.sources)))
     return (
         int(moved),
         time if moved else Fraction(0),
-        reader("dma.engines") * max(rates.values()) * sides > reader("memory.hbm_bytes_per_ns"),
+        max(rates.values()) * sides > reader("memory.hbm_bytes_per_ns"),
     )
+
+
+def _dma_rates(reader: Reader) -> dict[str, Fraction]:
+    """Bytes a ns of all DMA engines, loads and stores: the faster kind of row, and at most what the core moves together."""
+    out = {}
+    for verb in ("load", "store"):
+        rates = [Fraction(reader(f"dma.{verb}_bytes_per_ns"))]
+        if verb == "store" and reader("dma.small_row_bytes"):
+            rates.append(Fraction(reader("dma.small_store_bytes_per_ns")))
+        engines, limit = max(rates) * reader("dma.engines"), Fraction(reader(f"dma.core_{verb}_bytes_per_ns"))
+        out[verb] = min(engines, limit) if limit else engines
+    return out
 
 
 def _least(result: Result) -> int:
