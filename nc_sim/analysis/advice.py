@@ -98,6 +98,8 @@ CHANGES: tuple[Change, ...] = (
            "more buffers; fewer and larger DMAs.", _off("dma-start-latency")),
     Change("dma-rate", "DMA engines of twice the rate", "Move fewer bytes: keep in SBUF what is read again, or use a narrower type.",
            _scaled(TWICE, "dma.", "_bytes_per_ns")),
+    Change("dma-core", "no limit of what all DMA engines of a core move together", "Move fewer bytes, or spread DMA over the time of the "
+           "kernel.", _off("dma-core-limit")),
     Change("dma-rows", "no fixed time per DMA row", "Longer contiguous rows on both sides of a DMA.", _off("dma-row-overhead")),
     Change("dma-stalls", "no stalls at the first packets of loads", "Fewer and larger loads, and not many at once.",
            _off("dma-load-stalls")),
@@ -131,6 +133,8 @@ CHANGES: tuple[Change, ...] = (
            _off("narrowing")),
     Change("registers", "register instructions and branches that take no time", "Unroll loops whose trip count is known.",
            _off("register-instructions")),
+    Change("ports", "engines that never exclude each other from SBUF or PSUM", "Keep VectorE's and GpSimd's work on SBUF apart, and "
+           "VectorE's and ScalarE's on PSUM.", _off("ports")),
     Change("issue-gap", "no gaps between instructions of one engine", "Fewer and longer instructions.", _off("issue-gap")),
     Change("table-load", "activation tables that need no load", "Use functions of one table together.", _off("table-load")),
     Change("semaphores", "semaphores that need no time", "Fewer turns between engines: fuse, or keep a chain on one engine.",

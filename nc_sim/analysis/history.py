@@ -31,6 +31,7 @@ class History:
     update_time: Ints
     met_by: Ints  # of each wait: the update that brought the semaphore there; NONE: met from the start, or not known
     binding: Ints  # of each row of a stream: the wait that was met last, where the row had to wait; else NONE
+    held_by: Ints  # of each row of a stream: the row whose end gave it its ports, where it had to wait for them; else NONE
     falls: Ints  # of each semaphore: 1 if it is subtracted from or set, so that a wait may be met more than once
 
 
@@ -47,6 +48,7 @@ def history(table: Table, timeline: Timeline) -> History:
     states = np.concatenate([state, np.zeros(table.transfers, np.int64)])
     time = base + table.delays.reshape(-1, STATES)[table.update_delay, states[row]]
     met_by, falls = _met(table, timeline, time)
+    binding = _binding(table, timeline, time, met_by)
     return History(
         stream=stream,
         trigger=np.repeat(np.arange(n), np.diff(table.fan_ptr)),
@@ -58,7 +60,8 @@ def history(table: Table, timeline: Timeline) -> History:
         update_base=base,
         update_time=time,
         met_by=met_by,
-        binding=_binding(table, timeline, time, met_by),
+        binding=binding,
+        held_by=_held(table, timeline, stream, binding),
         falls=falls,
     )
 
@@ -192,7 +195,19 @@ def _binding(table: Table, timeline: Timeline, time: Ints, met_by: Ints) -> Ints
     at[met_by >= 0] = time[met_by[met_by >= 0]]
     last = np.flatnonzero(waited[rows] & (at == timeline.start[rows]))[::-1]
     out[rows[last]] = last  # the first of a row is written last
-    lost = np.flatnonzero(waited & (out < 0))
-    if len(lost):
-        raise InternalError("analysis", f"row {int(lost[0])} waited for nothing that the table has", "the timeline of this table")
+    return out
+
+
+def _held(table: Table, timeline: Timeline, stream: Ints, binding: Ints) -> Ints:
+    """Of rows that waited for no semaphore last: a row of another stream that shares a port and ended in the tick in which they began."""
+    n = table.rows
+    out = np.full(n, NONE, np.int64)
+    ends: dict[int, list[int]] = {}
+    for k in np.flatnonzero(table.ports).tolist():
+        ends.setdefault(int(timeline.finish[k]), []).append(k)
+    for row in np.flatnonzero((timeline.start[:n] > timeline.ready[:n]) & (binding < 0)).tolist():
+        mine = int(table.ports[row])
+        out[row] = next((k for k in ends.get(int(timeline.start[row]), []) if table.ports[k] & mine and stream[k] != stream[row]), NONE)
+        if out[row] == NONE:
+            raise InternalError("analysis", f"row {row} waited for nothing that the table has", "the timeline of this table")
     return out

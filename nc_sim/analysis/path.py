@@ -131,6 +131,8 @@ class _Walk:
         wait = int(f.binding[row])
         if wait != NONE:
             return self.raised(int(f.met_by[wait]), start)
+        if f.held_by[row] != NONE:
+            return int(f.held_by[row]), start  # the moment at which that one left the port
         stream = int(f.stream[row])
         if row == t.stream_ptr[stream]:
             self.piece(row, RELEASE, 0, start)

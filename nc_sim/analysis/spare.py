@@ -19,6 +19,8 @@ from .history import History, history
 
 NEVER = np.iinfo(np.int64).max // 4
 SHARED = "DMA engines are shared, and who comes later meets others"
+BUCKET = "all DMA engines share a limit, and who comes later meets others"
+PORTS = "engines exclude each other from a memory, and who asks later may wait for others"
 GATED = "the array's clock gate decides by when products stream"
 FOLLOWS = "a DMA trigger takes longer right behind another"
 FALLS = "semaphores are subtracted from or set: only the observed order counts"
@@ -54,6 +56,10 @@ def _reasons(table: Table, timeline: Timeline, f: History) -> list[str]:
     served = table.server >= 0
     if served.any() and len(np.unique(table.step[table.rows :][served])) > 1:
         out.append(SHARED)
+    if table.drain and served.any():
+        out.append(BUCKET)
+    if table.ports.any():
+        out.append(PORTS)
     if len(timeline.gate) > 1 or (len(timeline.gate) and not timeline.gate[0][1] and (table.rule == Rule.STREAM).any()):
         out.append(GATED)
     follow = table.cost[table.rule == Rule.FOLLOW]

@@ -219,7 +219,7 @@ def test_every_mechanism_that_costs_time_is_a_change() -> None:
     """The others make a run slower when switched off, or are no cost by themselves."""
     off = [dict(c.overrides(load("trn2"))) for c in CHANGES]
     missing = {name for name, m in MECHANISMS.items() if dict(m.off) not in off}
-    slower = {"vector-fast-modes", "shared-packets", "run-ahead"}
+    slower = {"vector-fast-modes", "shared-packets", "descriptor-packets", "run-ahead"}
     assert missing == {"dma-busy-penalty", "event-semaphore", "pointer-operand", "minimum-interval", *slower}
 
 
