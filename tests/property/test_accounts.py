@@ -65,7 +65,11 @@ def facts_are_the_engines(table: Table, timeline: Timeline, find: Callable[[Tabl
             visible = max(visible, int(f.own[row])) if in_order else visible
             assert timeline.finish[row] == (visible if in_order else f.own[row])
             wait = int(f.binding[row])
-            assert (wait < 0) == (timeline.start[row] == timeline.ready[row])
+            held = int(f.held_by[row])
+            assert (wait < 0 and held < 0) == (timeline.start[row] == timeline.ready[row])
+            if held >= 0:
+                assert wait < 0 and table.ports[held] & table.ports[row]
+                assert f.stream[held] != s and timeline.finish[held] == timeline.start[row]
             if wait >= 0:
                 update = int(f.met_by[wait])
                 assert table.wait_ptr[row] <= wait < table.wait_ptr[row + 1]
