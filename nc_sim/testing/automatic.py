@@ -47,8 +47,6 @@ class _Builder:
             self.spill,
             self.pattern,
             self.product,
-            self.accumulate,
-            self.drop,
         ]
 
     def fresh(self, dtype: str = "float32", psum: bool = False) -> View:
@@ -181,22 +179,6 @@ class _Builder:
             )
         self.wrote(dst)
 
-    def accumulate(self) -> None:
-        """A running reduction, and another that goes on with its accumulator."""
-        total, a, dst = self.p.sbuf((self.partitions, 1), "float32"), self.any(), self.target()
-        op = self.draw(st.sampled_from(["add", "max"]))
-        self.p.tensor_scalar_cumulative(dst=dst, src=a, op0="multiply", op1=op, imm0=0.5)
-        self.p.tensor_scalar_reduce(dst=dst, data=dst, op0="add", operand0=1.0, reduce_op=op, reduce_cmd="reduce", reduce_res=total)
-        self.p.tensor_scalar(dst=dst, data=dst, op0="subtract", operand0=total)
-        self.wrote(dst)
-
-    def drop(self) -> None:
-        """Zeros by chance."""
-        a = self.any()
-        dst = self.fresh(a.dtype.name)
-        self.p.dropout(dst=dst, data=a, prob=0.5)
-        self.wrote(dst)
-
 
 @st.composite
 def _maybe_another_input(draw: st.DrawFn, builder: _Builder) -> None:
@@ -217,9 +199,8 @@ def _one_call(draw: st.DrawFn, builder: _Builder) -> bool:
 def programs(draw: st.DrawFn, most: int = 12) -> Program:
     """Automatic programs that run without an error, with values and for time only.
 
-    One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions and accumulated ones,
-    products, transposes, patterns, random zeros, loads, stores and spills by every kind of DMA, whole tensors or slices), and
-    a store to an output ends it.
+    One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions, products, transposes,
+    patterns, loads, stores and spills by every kind of DMA, whole tensors or slices), and a store to an output ends it.
     All tensors of a program have one shape: 1 to 128 partitions, 1 to 128 elements. Reads are of what was written, and
     tensors are overwritten while others still read them, so every kind of conflict occurs. `inputs` makes its arrays;
     what is computed of them is finite or not, as the calls happen to be. Shrinks to a load and a store of one element.

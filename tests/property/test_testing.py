@@ -100,7 +100,7 @@ def test_a_what_if_may_change_a_chip_number(key: str) -> None:
 def test_instructions_pass_their_check_and_are_of_many_classes() -> None:
     met: set[type[Instruction]] = set()
 
-    @settings(max_examples=200)
+    @settings(max_examples=400)
     @given(instructions())
     def check(instruction: Instruction) -> None:
         instruction.check()
