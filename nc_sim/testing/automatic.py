@@ -51,10 +51,10 @@ class _Builder:
             self.store,
             self.spill,
             self.pattern,
-            self.other_dma,
-            self.product,
             self.open,
             self.close,
+            self.other_dma,
+            self.product,
         ]
 
     def fresh(self, dtype: str = "float32", psum: bool = False) -> View:
