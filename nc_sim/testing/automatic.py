@@ -51,12 +51,10 @@ class _Builder:
             self.store,
             self.spill,
             self.pattern,
-            self.other_dma,
-            self.product,
             self.open,
             self.close,
-            self.accumulate,
-            self.drop,
+            self.other_dma,
+            self.product,
         ]
 
     def fresh(self, dtype: str = "float32", psum: bool = False) -> View:
@@ -284,22 +282,6 @@ class _Builder:
             p.register_alu(condition, condition, "subtract", 1)
         p.loop_end()
 
-    def accumulate(self) -> None:
-        """A running reduction, and another that goes on with its accumulator."""
-        total, a, dst = self.p.sbuf((self.partitions, 1), "float32"), self.any(), self.target()
-        op = self.draw(st.sampled_from(["add", "max"]))
-        self.p.tensor_scalar_cumulative(dst=dst, src=a, op0="multiply", op1=op, imm0=0.5)
-        self.p.tensor_scalar_reduce(dst=dst, data=dst, op0="add", operand0=1.0, reduce_op=op, reduce_cmd="reduce", reduce_res=total)
-        self.p.tensor_scalar(dst=dst, data=dst, op0="subtract", operand0=total)
-        self.wrote(dst)
-
-    def drop(self) -> None:
-        """Zeros by chance."""
-        a = self.any()
-        dst = self.fresh(a.dtype.name)
-        self.p.dropout(dst=dst, data=a, prob=0.5)
-        self.wrote(dst)
-
 
 @st.composite
 def _maybe_another_input(draw: st.DrawFn, builder: _Builder) -> None:
@@ -320,8 +302,8 @@ def _one_call(draw: st.DrawFn, builder: _Builder) -> bool:
 def programs(draw: st.DrawFn, most: int = 12, loop: bool = False) -> Program:
     """Automatic programs that run without an error, with values and for time only.
 
-    One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions and accumulated ones,
-    products, transposes, patterns, random zeros, loads, stores, spills, gathers, scatters, transposes and sums by every kind
+    One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions,
+    products, transposes, patterns, loads, stores, spills, gathers, scatters, transposes and sums by every kind
     of DMA, whole tensors or slices, loops of up to 3 rounds in each other), and a store to an output ends it. With `loop`,
     the calls begin with a loop.
     All tensors of a program have one shape: 1 to 128 partitions, 1 to 128 elements. Reads are of what was written, and
