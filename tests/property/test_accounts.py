@@ -68,8 +68,10 @@ def facts_are_the_engines(table: Table, timeline: Timeline, find: Callable[[Tabl
             held = int(f.held_by[row])
             assert (wait < 0 and held < 0) == (timeline.start[row] == timeline.ready[row])
             if held >= 0:
-                assert wait < 0 and table.ports[held] & table.ports[row]
-                assert f.stream[held] != s and timeline.finish[held] == timeline.start[row]
+                assert wait < 0
+                assert table.ports[held] & table.ports[row]
+                assert f.stream[held] != s
+                assert timeline.finish[held] == timeline.start[row]
             if wait >= 0:
                 update = int(f.met_by[wait])
                 assert table.wait_ptr[row] <= wait < table.wait_ptr[row + 1]
