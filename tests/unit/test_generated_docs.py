@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,15 @@ from nc_sim.chip import UNCERTAIN
 from nc_sim.isa import REGISTRY, fields_of
 from nc_sim.report import docs
 from nc_sim.schema import SCHEMA
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made_once() -> Iterator[None]:
+    """The pages are long to make, and the same each time; that they are, the test with two processes shows."""
+    with pytest.MonkeyPatch.context() as m:
+        for name, make in docs.FILES.items():
+            m.setitem(docs.FILES, name, functools.cache(make))
+        yield
 
 
 @pytest.fixture
