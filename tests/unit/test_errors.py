@@ -213,7 +213,7 @@ def test_the_command_line_prints_the_error_and_no_traceback(case: str, command: 
 def test_an_internal_error_is_told_like_any_other(wrong: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault put in on purpose: calls reach the lowering as they are."""
 
-    def forgets(program: Program, _: object) -> Expanded:
+    def forgets(program: Program, *_: object) -> Expanded:
         return Expanded(program.name, tuple(program.steps), program.tensors, explicit=True)
 
     monkeypatch.setattr(importlib.import_module("nc_sim.simulate"), "expand", forgets)  # the package has a function so named
