@@ -38,7 +38,7 @@ def _vector_add(shape: tuple[int, int], pieces: Sequence[tuple[slice, slice]], s
     a, b, c = p.input("a", shape, F32), p.input("b", shape, F32), p.output("c", shape, F32)
     size = a[pieces[0]].shape
     tiles = [[p.sbuf(size, F32) for _ in range(3)] for _ in range(min(len(pieces), sink + 4))]
-    waiting: list[tuple[View, View]] = []
+    stores = _Stores(p, sink, descriptors)
     for k, piece in enumerate(pieces):
         x, y, z = tiles[k % len(tiles)]
         p.dma_copy(dst=x, src=a[piece], dge_mode=descriptors)
@@ -47,16 +47,30 @@ def _vector_add(shape: tuple[int, int], pieces: Sequence[tuple[slice, slice]], s
             p.tensor_scalar(dst=z, data=x, op0="add", operand0=y)
         else:
             p.tensor_tensor(dst=z, data1=x, data2=y, op="add")
-        waiting.append((c[piece], z))
-        if len(waiting) > sink:
-            _store(p, *waiting.pop(0), descriptors)
-    for dst, src in waiting:
-        _store(p, dst, src, descriptors)
+        stores.add(c[piece], z)
+    stores.end()
     return p
 
 
-def _store(p: Program, dst: View, src: View, descriptors: str) -> None:
-    p.dma_copy(dst=dst, src=src, dge_mode=descriptors)
+class _Stores:
+    """Stores of a program, each called when `sink` others have been asked for after it, the last ones at the end."""
+
+    def __init__(self, p: Program, sink: int, descriptors: str) -> None:
+        self.p, self.sink, self.descriptors = p, sink, descriptors
+        self.waiting: list[tuple[View, View]] = []
+
+    def add(self, dst: View, src: View) -> None:
+        self.waiting.append((dst, src))
+        if len(self.waiting) > self.sink:
+            self.call()
+
+    def call(self) -> None:
+        dst, src = self.waiting.pop(0)
+        self.p.dma_copy(dst=dst, src=src, dge_mode=self.descriptors)
+
+    def end(self) -> None:
+        while self.waiting:
+            self.call()
 
 
 # ---- streams
@@ -103,7 +117,7 @@ def rope(tiles: int, buffers: int = 2, sink: int = 0, descriptors: str = "unknow
     x, out = p.input("x", shape, F32), p.output("out", shape, F32)
     cos, sin = (p.input(n, (half, WIDE * tiles), F32) for n in ("cos", "sin"))
     sets = [([p.sbuf((n, WIDE), F32) for n in (ROWS, ROWS)], [p.sbuf((half, WIDE), F32) for _ in range(7)]) for _ in range(buffers + sink)]
-    waiting: list[tuple[View, View]] = []
+    stores = _Stores(p, sink, descriptors)
     for k in range(tiles):
         (tile, result), (c, s, odd, even_cos, odd_cos, even_sin, odd_sin) = sets[k % len(sets)]
         at = slice(k * WIDE, (k + 1) * WIDE)
@@ -116,11 +130,8 @@ def rope(tiles: int, buffers: int = 2, sink: int = 0, descriptors: str = "unknow
             p.tensor_tensor(dst=dst, data1=one, data2=other, op="multiply")
         p.tensor_tensor(dst=result[:half], data1=even_cos, data2=odd_sin, op="subtract")
         p.tensor_tensor(dst=result[half:], data1=odd_cos, data2=even_sin, op="add")
-        waiting.append((out[:, at], result))
-        if len(waiting) > sink:
-            _store(p, *waiting.pop(0), descriptors)
-    for dst, src in waiting:
-        _store(p, dst, src, descriptors)
+        stores.add(out[:, at], result)
+    stores.end()
     return p
 
 
@@ -131,7 +142,7 @@ def silu(tiles: int, columns: int = 1024, buffers: int = 2, sink: int = 0, descr
     zero = p.sbuf((ROWS, 1), F32)
     p.memset(dst=zero, value=0.0)
     sets = [[p.sbuf((ROWS, n), F32) for n in (columns, columns, WIDE, WIDE, WIDE)] for _ in range(buffers + sink)]
-    waiting: list[tuple[View, View]] = []
+    stores = _Stores(p, sink, descriptors)
     for k in range(tiles):
         tile, result, power, more, share = sets[k % len(sets)]
         p.dma_copy(dst=tile, src=x[:, k], dge_mode=descriptors)
@@ -141,11 +152,8 @@ def silu(tiles: int, columns: int = 1024, buffers: int = 2, sink: int = 0, descr
             p.tensor_scalar(dst=more, data=power, op0="add", operand0=1.0)
             p.reciprocal(dst=share, data=more)
             p.tensor_tensor(dst=result[:, first : first + WIDE], data1=part, data2=share, op="multiply")
-        waiting.append((out[:, k], result))
-        if len(waiting) > sink:
-            _store(p, *waiting.pop(0), descriptors)
-    for dst, src in waiting:
-        _store(p, dst, src, descriptors)
+        stores.add(out[:, k], result)
+    stores.end()
     return p
 
 
