@@ -35,12 +35,13 @@ class Dma(Instruction):
 
     if TYPE_CHECKING:
         dst: View
+        src: View
         generation: str
 
     @property
     def sources(self) -> tuple[View, ...]:
-        """What is moved, in order; the tensors of indices are not among them."""
-        raise NotImplementedError(type(self).__name__)
+        """What is moved, in order; the tensors of indices are not among them. A sum has several."""
+        return (self.src,)
 
     @property
     def skips(self) -> bool:
@@ -137,10 +138,6 @@ class DmaDirect2d(Dma):
     def writes(self) -> tuple[View, ...]:
         return (self.dst,)
 
-    @property
-    def sources(self) -> tuple[View, ...]:
-        return (self.src,)
-
     def check(self) -> None:
         check_sides(self, self.dst, self.src)
         if self.row is not None:
@@ -173,10 +170,6 @@ class DmaIndirect(Dma):
     src: View = of(ANYWHERE)
     generation: str = of(GENERATION)
     skip: bool = of(Flag(), default=False)
-
-    @property
-    def sources(self) -> tuple[View, ...]:
-        return (self.src,)
 
     @property
     def skips(self) -> bool:

@@ -71,10 +71,6 @@ class DmaTranspose2d(Dma):
     skip: bool = of(Flag(), default=False)
 
     @property
-    def sources(self) -> tuple[View, ...]:
-        return (self.src,)
-
-    @property
     def skips(self) -> bool:
         return self.skip
 
