@@ -72,8 +72,8 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
     export = profile_json.read(path, _in_body, core) if profile_json.is_json(path) else None
     if export is None and core is not None:
         raise ProgramError(str(path), f"core {core} of a CSV", "a JSON export, which tells the cores apart")
-    rows = list(_rows(path)) if export is None else [(where, _known(where, row)) for where, row in export.rows]
-    body = _body(path, rows)
+    found = list(rows(path)) if export is None else [(where, _known(where, row)) for where, row in export.rows]
+    body = _body(path, found)
     if not body:
         raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
     queues: dict[Engine, list[tuple[str, dict[str, str]]]] = collections.defaultdict(list)
@@ -97,7 +97,7 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
         measured.append(m)
     origin = _origin(path, steps, measured, release_ns)
     name = path.name.removesuffix(".csv").removesuffix(".instr").removesuffix(".json")
-    phase, source = _gate_phase(path, name, origin, [r for _, r in rows])
+    phase, source = _gate_phase(path, name, origin, [r for _, r in found])
     if export is not None and export.rise_ns is not None:
         phase, source = export.rise_ns - origin, "the profile's windows: first rise to full rate"
     core, packets = (export.core, export.packets) if export is not None else (None, None)
@@ -124,7 +124,8 @@ def _known(where: str, row: dict[str, str]) -> dict[str, str]:
     return row
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every row of `NAME.instr.csv` with its file and line, checked; those of the runtime too."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
@@ -350,8 +351,3 @@ def _follows(packets: list[tuple[int, str, int]], begun: list[int]) -> bool:
 def body_length(profile: Profile) -> int:
     """Measured length of the kernel body, ns."""
     return max(m.start_ns + m.duration_ns for m in profile.measured) - profile.origin_ns
-
-
-def rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every row of `NAME.instr.csv` with its file and line, checked; those of the runtime too."""
-    return _rows(path)
