@@ -281,9 +281,10 @@ def _phase_range(compiled: Compiled, chip: Chip, engine: str, progress: Tell | N
     windows = reader("tensor.gate.kind") == "windows"  # nothing else has a phase
     window = Fraction(reader("tensor.gate.window_cycles") * 1000, reader("clock.sync_mhz")) if windows else Fraction(0)
     lengths = []
-    for k in range(PHASES if windows else 1):
+    phases = PHASES if windows else 1
+    for k in range(phases):
         table, _ = lower(compiled.steps, chip, Options(window * k / PHASES), compiled.semaphores)
         lengths.append(chip.ns(body_ticks(table, run(table, compiled.steps, engine=engine))))
         if progress is not None:
-            progress(k + 1, PHASES)
+            progress(k + 1, phases)
     return min(lengths), max(lengths)

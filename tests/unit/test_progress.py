@@ -115,6 +115,12 @@ def test_compiling_a_large_program_tells_of_every_stage_up_to_the_end() -> None:
     assert told == {"expand": 3, "allocate": 0, "synchronise": 4, "validate": 6, "lower": 6, "table": 1}
 
 
+def test_a_phase_range_of_a_chip_whose_throttle_has_no_phase_is_one_run() -> None:
+    program = workloads.load("softmax").build()
+    told = parts(heard(lambda tell: simulate(program, "trn1", values=False, phase_range=True, engine="simpy", progress=tell)))[-1]
+    assert told == [(1, 1)]
+
+
 def test_a_phase_range_tells_of_its_sixteen_runs() -> None:
     program = workloads.load("pipeline").build(tiles=2)
     phases = parts(heard(lambda tell: simulate(program, values=False, phase_range=True, engine="simpy", progress=tell)))[-1]
