@@ -431,7 +431,7 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
         return
     how = "semaphores given" if built.explicit else "semaphores inserted"
     click.echo(f"{built.name}: {len(result.steps)} instructions on {result.chip.name}, {how}; no error, no race, no deadlock")
-    for line in text.extrapolated(result.chip, "  "):
+    for line in text.extrapolated(result.chip.extrapolated, "  "):
         click.echo(line)
     for name in result.observed_semaphores:
         click.echo(f"  order by {name} holds for the observed run only: it is subtracted from or set")

@@ -58,6 +58,7 @@ class Explanation:
 
     program: str
     chip: str
+    extrapolated: str | None  # why results on this chip are
     body_ns: float
     bounds: tuple[Share, ...]  # the critical path by what it is spent on, the largest first
     lines: tuple[Share, ...]  # and by source line
@@ -71,7 +72,9 @@ class Explanation:
 
     def text(self) -> str:
         """Sentences, then the changes."""
-        out = [f"{self.program} on {self.chip}: {_us(self.body_ns)}", *(f"  {s}" for s in self.sentences)]
+        out = [f"{self.program} on {self.chip}: {_us(self.body_ns)}"]
+        out += [f"  extrapolated: {self.extrapolated}"] if self.extrapolated else []
+        out += [f"  {s}" for s in self.sentences]
         if self.promising:
             out.append("Changes that promise most. Each is an upper bound: the cost is gone, or the rate doubled, and all else stays.")
         for k, g in enumerate(self.promising, 1):
@@ -151,7 +154,8 @@ def explain(result: Result, changes: Iterable[Change] = CHANGES, engine: str = "
     lines = shares(result, segments, "line")
     sentences = _sentences(result, spent, lines, parts)
     gains = sorted(_gains(result, changes, engine), key=lambda g: -g.gain_ns)
-    return Explanation(result.program.name, result.chip.name, body, spent, lines, tuple(sentences), tuple(gains))
+    chip = result.chip
+    return Explanation(result.program.name, chip.name, chip.extrapolated or None, body, spent, lines, tuple(sentences), tuple(gains))
 
 
 def _gains(result: Result, changes: Iterable[Change], engine: str) -> Iterable[Gain]:

@@ -64,7 +64,8 @@ class Case:
         numbers = ("duration_ns", "total_time_ns", "benchmark_ns", "instructions", "flops", "hbm_read_bytes", "hbm_write_bytes")
         busy = {f"{k.lower()}_busy_ns": v["busy_ns"] for k, v in s.get("engines", {}).items()}
         asked = {"shape": self.shape, **self.sizes, "chip": self.chip, "what_if": self.what_if}
-        return {"program": s.get("program", ""), **asked, **{k: s.get(k) for k in numbers}, **busy, "error": self.error}
+        said = {"extrapolated": s.get("extrapolated")}
+        return {"program": s.get("program", ""), **asked, **said, **{k: s.get(k) for k in numbers}, **busy, "error": self.error}
 
 
 @attrs.frozen

@@ -24,7 +24,7 @@ def comparison(compared: Sequence[Compared], chip: Chip, worst: int) -> str:
     left_out = compare.excluded(compared)
     lines = [
         f"{chip.name}: {len(compared)} published measurements, {len(compared) - len(left_out)} simulated, {len(left_out)} excluded",
-        *text.extrapolated(chip, "  "),
+        *text.extrapolated(chip.extrapolated, "  "),
         *text.table(HEAD, rows, indent="  "),
     ]
     for what in [f"{k}={v}" for k, v in chip.overrides.items()]:

@@ -22,7 +22,7 @@ from ..result import Result
 from . import picture as pictures
 from . import where
 from .roofline import roofline
-from .text import table, us
+from .text import extrapolated, table, us
 
 Build = Callable[[str, Mapping[str, Any]], Program]  # a program by name and sizes
 
@@ -110,7 +110,8 @@ def add(main: click.Group, build: Build) -> None:
             click.echo(json.dumps([c.record() for c in cases], indent=2))
             return
         rows = [(c.shape or "-", c.chip, c.what_if or "-", us(c.summary["duration_ns"]) if not c.error else "-", c.error) for c in cases]
-        click.echo("\n".join(table(("sizes", "chip", "what if", "body", "error"), rows)))
+        said = dict.fromkeys(line for c in cases for line in extrapolated(c.summary.get("extrapolated"), f"{c.chip} is "))
+        click.echo("\n".join([*said, *table(("sizes", "chip", "what if", "body", "error"), rows)]))
 
 
 def _cases(

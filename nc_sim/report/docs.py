@@ -68,7 +68,7 @@ def chip_numbers() -> str:
     )
     for data in loaded:
         lines += ["", f"## {data.name} ({data.core})", ""]
-        lines += [f"Extrapolated: {data.extrapolated}. Every result on it says so.", ""] if data.extrapolated else []
+        lines += [f"Extrapolated: {data.extrapolated}. Reports on it say so.", ""] if data.extrapolated else []
         lines += [f"One tick of simulated time is {float(1 / data.ticks_per_ns):.6g} ns."]
         lines += ["", f"### {data.name}: numbers no source gives for this chip", ""]
         lines += table(("number", "value", "status", "why"), [_uncertain(data, k) for k in SCHEMA if data.numbers[k].status in UNCERTAIN])

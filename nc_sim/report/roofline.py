@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..isa import COMPUTE, Engine
 from ..isa.errors import ProgramError, Unsupported
 from ..result import Result
 from . import picture
-from .text import table
+from .text import extrapolated, table
 
 MARKERS = "osD^vPXp<>*h"
 COLOURS = ("#1f4e79", "#c0504d", "#4f8a3c", "#7a4fa3", "#c77f1a", "#2a8f8f")
@@ -31,10 +31,11 @@ class Roofline:
 
     points: tuple[Point, ...]
     ceilings: tuple[Ceiling, ...]
+    extrapolated: Mapping[str, str] = attrs.field(factory=dict)  # chip -> why results on it are
 
     def records(self) -> list[dict[str, Any]]:
         """One row for each point, all numbers of it."""
-        return [p.record() for p in self.points]
+        return [{**p.record(), "extrapolated": self.extrapolated.get(p.chip)} for p in self.points]
 
     def frame(self) -> Any:
         """The records as a pandas data frame; Unsupported without pandas."""
@@ -51,7 +52,8 @@ class Roofline:
         ]  # fmt: skip
         head = ("run", "chip", "engine", "achieved", "per HBM byte", "algorithmic", "roof", "bound", "of roof")
         tops = [(c.chip, c.name, _rate(c.rate, self.unit(c)) if c.kind == "compute" else f"{c.rate:,.1f} GB/s") for c in self.ceilings]
-        return "\n".join([*table(head, rows), "", *table(("chip", "ceiling", "rate"), tops)])
+        said = [line for chip, why in self.extrapolated.items() for line in extrapolated(why, f"{chip} is ")]
+        return "\n".join([*said, *table(head, rows), "", *table(("chip", "ceiling", "rate"), tops)])
 
     def unit(self, ceiling: Ceiling) -> str:
         return "flop" if ceiling.engine == Engine.TENSOR.label else "element"
@@ -73,13 +75,16 @@ def roofline(results: Result | Case | Point | Iterable[Result | Case | Point], e
     found: list[Point] = []
     chips: dict[str, Chip] = {}
     tops: list[Ceiling] = []
+    said: dict[str, str | None] = {}
     for r in given:
         if isinstance(r, Result):
             found += points(r, engines=chosen)
             chips.setdefault(r.chip.name, r.chip)
+            said[r.chip.name] = r.chip.extrapolated
         elif isinstance(r, Case):
             found += [p for p in r.points if chosen is None or p.engine in {e.label for e in chosen}]
             tops += r.ceilings
+            said[r.chip] = r.summary.get("extrapolated")
         elif isinstance(r, Point):
             found.append(r)
         else:
@@ -88,7 +93,7 @@ def roofline(results: Result | Case | Point | Iterable[Result | Case | Point], e
     for chip in chips.values():
         tops += ceilings(chip, on)
     tops = [c for c in dict.fromkeys(tops) if not c.engine or c.engine in on]
-    return Roofline(_told_apart(found), tuple(tops))
+    return Roofline(_told_apart(found), tuple(tops), {chip: why for chip, why in said.items() if why})
 
 
 def _engine(name: str) -> Engine:
@@ -144,7 +149,7 @@ def draw(study: Roofline, path: str | Path) -> Path:
         raise ProgramError("roofline", "no point to draw", "a run that works and moves bytes of HBM")
     with picture.own_settings():
         slopes = [c for c in study.ceilings if c.kind == "memory"]
-        legend = [_slope_label(study, c) for c in slopes] + [_point_label(k, p) for k, p in enumerate(shown)]
+        legend = [_slope_label(study, c) for c in slopes] + [_point_label(study, k, p) for k, p in enumerate(shown)]
         left, bottom, around = MARGINS
         xlim, ylim = _limits(study, shown)
         heights = _label_heights(study, ylim)
@@ -164,7 +169,7 @@ def draw(study: Roofline, path: str | Path) -> Path:
             _box(*_place(axes, x, p.achieved), 6, 6) for p in shown for x in (p.intensity, p.algorithmic_intensity) if math.isfinite(x)
         ]
         _tops(axes, study, heights, taken)
-        handles = [*_slopes(axes, study, taken), *_points(axes, shown, taken)]
+        handles = [*_slopes(axes, study, taken), *_points(axes, study, shown, taken)]
         place = (left + INCHES[0] + (0.1 if under else names)) / width, (room if under else height - around) / height
         figure.legend(
             handles=handles, loc="upper left", bbox_to_anchor=place, fontsize=SMALL, frameon=False, handlelength=1.8, borderaxespad=0
@@ -261,12 +266,13 @@ def _tops(axes: Any, study: Roofline, heights: Sequence[float], taken: list[Box]
         axes.annotate(_top_label(study, c), (x1, c.rate), (12, lowest + height - y), arrowprops=line, annotation_clip=False, **at)
 
 
-def _point_label(k: int, p: Point) -> str:
-    engine = "" if p.engine == Engine.TENSOR.label else f", {p.engine}"
-    return f"{k + 1}  {p.name} ({p.chip}{engine}): {100 * p.of_roof:.0f} % of {p.bound}"
+def _point_label(study: Roofline, k: int, p: Point) -> str:
+    more = "" if p.engine == Engine.TENSOR.label else f", {p.engine}"
+    more += ", extrapolated" if p.chip in study.extrapolated else ""
+    return f"{k + 1}  {p.name} ({p.chip}{more}): {100 * p.of_roof:.0f} % of {p.bound}"
 
 
-def _points(axes: Any, shown: Sequence[Point], taken: list[Box]) -> list[Any]:
+def _points(axes: Any, study: Roofline, shown: Sequence[Point], taken: list[Box]) -> list[Any]:
     """Full marks at the achieved intensity, open ones at the algorithmic one, and a number beside each that the legend names."""
     handles = []
     for k, p in enumerate(shown):
@@ -276,7 +282,7 @@ def _points(axes: Any, shown: Sequence[Point], taken: list[Box]) -> list[Any]:
             axes.plot([p.intensity, least], [p.achieved] * 2, color=colour, linewidth=0.7, zorder=3)
             axes.plot([least], [p.achieved], marker=marker, color=colour, markerfacecolor="white", markersize=5, linestyle="", zorder=4)
         (mark,) = axes.plot([p.intensity], [p.achieved], marker=marker, color=colour, markersize=5.5, linestyle="", zorder=5)
-        mark.set_label(_point_label(k, p))
+        mark.set_label(_point_label(study, k, p))
         handles.append(mark)
     for k, p in enumerate(shown):
         x, y = _place(axes, p.intensity, p.achieved)

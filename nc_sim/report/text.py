@@ -16,7 +16,7 @@ def summary(result: Result) -> str:
     body = s["duration_ns"]
     lines = [
         f"{s['program']} on {s['chip']} ({result.chip.core})",
-        *extrapolated(result.chip, "  "),
+        *extrapolated(result.chip.extrapolated, "  "),
         f"  body       {us(body)}   profile total {us(s['total_time_ns'])}   benchmark {us(s['benchmark_ns'])}",
     ]
     if s["phase_range_ns"]:
@@ -50,7 +50,7 @@ def comparison(replay: Replay) -> str:
     s = replay.summary()
     lines = [
         f"{s['trace']} on {s['chip']}: {s['instructions']} instructions of the kernel body",
-        *extrapolated(replay.chip, "  "),
+        *extrapolated(replay.chip.extrapolated, "  "),
         f"  body         simulated {us(s['total_simulated_ns'])}   measured {us(s['total_measured_ns'])}"
         f"   {s['total_error_percent']:+.2f} %",
         f"  start times  median error {s['median_start_error_ns']:.0f} ns ({s['median_start_error_percent']:.2f} % of the body),"
@@ -78,16 +78,16 @@ def chip(data: Chip, prefix: str = "") -> str:
     ]
     lines = [
         f"{data.name}: {data.core}, {len(data.numbers)} numbers, one tick = {float(1 / data.ticks_per_ns):.6g} ns",
-        *extrapolated(data),
+        *extrapolated(data.extrapolated),
         *table(("name", "value", "status", "source"), rows),
     ]
     used = {r[3].split(":")[0].split(",")[0] for r in rows}
     return "\n".join([*lines, "", "sources:", *(f"  {code}: {text}" for code, text in data.sources.items() if code in used)])
 
 
-def extrapolated(data: Chip, indent: str = "") -> list[str]:
-    """The line that every report about an extrapolated chip has; none for others."""
-    return [f"{indent}extrapolated: {data.extrapolated}"] if data.extrapolated else []
+def extrapolated(why: str | None, before: str = "") -> list[str]:
+    """The line that every report about an extrapolated chip has, with what stands before it; none for other chips."""
+    return [f"{before}extrapolated: {why}"] if why else []
 
 
 def differences(a: Chip, b: Chip, prefix: str = "") -> dict[str, Any]:
@@ -118,7 +118,7 @@ def difference(a: Chip, b: Chip, prefix: str = "") -> str:
     )
     lines = [
         f"{a.name} ({a.core}) and {b.name} ({b.core}): {len(pairs)} of {len(keys)} numbers differ",
-        *(line for c in (a, b) for line in extrapolated(c, f"  {c.name} is ")),
+        *(line for c in (a, b) for line in extrapolated(c.extrapolated, f"  {c.name} is ")),
     ]
     for title, mine in groups:
         if mine:

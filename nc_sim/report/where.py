@@ -12,7 +12,7 @@ from ..analysis import critical_path, dma_rows, overlap, shares, slack, stalls
 from ..analysis.history import history
 from ..analysis.movement import Overlap
 from ..result import Result
-from .text import table, us
+from .text import extrapolated, table, us
 
 
 def record(result: Result) -> dict[str, Any]:
@@ -22,6 +22,7 @@ def record(result: Result) -> dict[str, Any]:
     return {
         "program": result.program.name,
         "chip": result.chip.name,
+        "extrapolated": result.chip.extrapolated or None,
         "duration_ns": result.duration_ns,
         "stalls": [attrs.asdict(p) for p in stalls(result, facts)],
         "critical_path": [attrs.asdict(s) for s in path],
@@ -39,7 +40,8 @@ def text(result: Result, segments: int = 0, loosest: int = 5) -> str:
     """All of it; `segments` of the critical path from its end, and the `loosest` instructions by slack."""
     facts = history(result.table, result.timeline)
     path, spare = critical_path(result, facts), slack(result, facts)
-    out = [f"{result.program.name} on {result.chip.name}: body {us(result.duration_ns)}", "", "each engine's time:"]
+    out = [f"{result.program.name} on {result.chip.name}: body {us(result.duration_ns)}", *extrapolated(result.chip.extrapolated, "  ")]
+    out += ["", "each engine's time:"]
     rows: list[tuple[str, ...]] = [(p.engine, p.cause, p.on or "-", us(p.ns), _percent(p.share)) for p in stalls(result, facts)]
     out += table(("engine", "cause", "of", "time", "of body"), rows, indent="  ")
     for title, by in (("the critical path by what it is spent on:", "where,kind"), ("and by source line:", "line")):

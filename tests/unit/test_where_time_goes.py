@@ -16,9 +16,11 @@ from nc_sim.__main__ import main
 from nc_sim.analysis import critical_path, dma_rows, overlap, shares, slack, stalls
 from nc_sim.analysis.advice import CHANGES, explain
 from nc_sim.analysis.again import again, saved
+from nc_sim.analysis.sweeps import sweep
 from nc_sim.chip import load
 from nc_sim.mechanisms import MECHANISMS
 from nc_sim.report import where
+from nc_sim.report.roofline import roofline
 from nc_sim.result import body_ticks
 from nc_sim.trace.hardware import PROGRAM_SUFFIX
 
@@ -309,3 +311,24 @@ def test_shares_of_the_path_sum_to_the_body() -> None:
         found = shares(result, path, by)
         assert sum(s.ticks for s in found) == body_ticks(result.table, result.timeline)
         assert [s.ticks for s in found] == sorted((s.ticks for s in found), reverse=True)
+
+
+# --- a chip that is extrapolated ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chip", ["trn2", "trn3"])
+def test_every_analysis_of_an_extrapolated_chip_says_so_and_of_no_other(chip: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result, why = run("softmax", chip=chip), load(chip).extrapolated
+    assert bool(why) == (chip == "trn3")
+    told, study = explain(result), roofline(result)
+    swept = roofline(sweep(workloads.load("softmax").build(), chips=[chip], workers=1))
+    for text in (told.text(), where.text(result), study.text(), swept.text()):
+        assert ("extrapolated" in text, str(why) in text) == (bool(why), True)
+    for record in (told.record(), where.record(result), *study.records(), *swept.records()):
+        assert record["extrapolated"] == (why or None)
+    study.save(tmp_path / "drawn.svg")
+    drawn = (tmp_path / "drawn.svg").read_text()
+    assert (f"({chip}, Vector, extrapolated)" in drawn) == bool(why)
+    words = CliRunner().invoke(main, ["sweep", "softmax", "--chip", chip, "--workers", "1"]).output
+    assert (f"{chip} is extrapolated: {why}" in words) == bool(why)

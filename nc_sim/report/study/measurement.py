@@ -97,11 +97,6 @@ def _operators(dispatches: list[Dispatch]) -> dict[str, dict[str, float]]:
     return {k: {n: round(v, 3) for n, v in row.items()} for k, row in sorted(out.items(), key=lambda r: -r[1]["self_neuron_us"])}
 
 
-def said(extrapolated: str | None) -> list[str]:
-    """The line of a study on an extrapolated chip."""
-    return [f"extrapolated: {extrapolated}"] if extrapolated else []
-
-
 def operator_tables(variants: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> list[str]:
     """A table by operator for each variant, as a profiler prints it."""
     lines: list[str] = []

@@ -16,8 +16,8 @@ from ...runtime import HostProfile, Runtime
 from ...runtime.api import Step
 from ...runtime.framework import Array, Framework
 from ...workloads import aten, rmsnorm
-from ..text import table
-from .measurement import Study, measure, operator_tables, require_close, require_room, said
+from ..text import extrapolated, table
+from .measurement import Study, measure, operator_tables, require_close, require_room
 
 # Self NEURON, us, on trn2: huggingface.co/blog/amazon/profiling-torchneuron-part-1, RMSNorm on [4, 512] bf16
 PUBLISHED = {
@@ -94,7 +94,7 @@ def sweep_text(points: list[dict[str, Any]]) -> str:
         ratios = [f"{p[k]:.2f}" for k in ("naive_over_rms_norm", "device_naive_over_rms_norm")]
         rows.append((str(p["rows"]), str(p["cols"]), *times, *ratios))
     head = ("rows", "cols", *(f"{v} us" for v in TITLES), *(f"{v} device" for v in TITLES), "naive/rms_norm", "of device time")
-    return "\n".join([*said(next((p["extrapolated"] for p in points if "extrapolated" in p), None)), *table(head, rows)])
+    return "\n".join([*extrapolated(next((p["extrapolated"] for p in points if "extrapolated" in p), None)), *table(head, rows)])
 
 
 def _thread(f: Framework, body: Callable[[Framework, Array, Array], Step], x: np.ndarray, w: np.ndarray, thread: int) -> Step:
@@ -150,7 +150,10 @@ def _compare(name: str, got: np.ndarray, x: np.ndarray, w: np.ndarray) -> None:
 def text(study: Study) -> str:
     """A table by operator for each variant, then the variants side by side."""
     s = study.summary()
-    lines = [f"RMSNorm on [{s['shape'][0]}, {s['shape'][1]}] bf16, {s['chip']}, host profile {s['host_profile']}", *said(s["extrapolated"])]
+    lines = [
+        f"RMSNorm on [{s['shape'][0]}, {s['shape'][1]}] bf16, {s['chip']}, host profile {s['host_profile']}",
+        *extrapolated(s["extrapolated"]),
+    ]
     lines += operator_tables(study.variants, TITLES)
     side = []
     for name, v in study.variants.items():

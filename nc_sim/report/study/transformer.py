@@ -20,8 +20,8 @@ from ...runtime.api import Step
 from ...runtime.events import FRAMEWORK
 from ...runtime.framework import Array, Framework
 from ...workloads import aten, rmsnorm, transformer
-from ..text import table
-from .measurement import PREDICTED, Study, measure, operator_tables, require_room, said
+from ..text import extrapolated, table
+from .measurement import PREDICTED, Study, measure, operator_tables, require_room
 from .rmsnorm import ITEM, naive
 
 DTYPE = "bfloat16"
@@ -273,7 +273,7 @@ def text(study: Study) -> str:
     lines = [
         f"Transformer block on [{s['shape'][0]}, {s['shape'][1]}] bf16, {s['heads']} heads, MLP {s['ff']}, layers: {s['layers']},"
         f" {s['chip']}, host profile {s['host_profile']}, in flight: {s['in_flight']}; steady state, after a warm-up pass",
-        *said(s["extrapolated"]),
+        *extrapolated(s["extrapolated"]),
     ]
     lines += operator_tables(study.variants, TITLES)
     side = [
