@@ -116,7 +116,7 @@ def _warm(p: Program) -> None:
 
 def _written(call: str) -> set[str]:
     if call not in REGISTRY:
-        raise ProgramError("", f"call {call!r}", "an instruction of docs/instructions.md")
+        raise ProgramError("", f"call {call!r}", "an instruction of docs/isa.md")
     kinds = {name: kind.kind if isinstance(kind, Maybe) else kind for name, kind in fields_of(REGISTRY[call]).items()}
     return {name for name, kind in kinds.items() if isinstance(kind, Operand) and kind.writes}
 

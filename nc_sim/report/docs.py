@@ -1,6 +1,6 @@
 """The generated documents: every chip number, every instruction, and how near measurements are.
 
-python -m nc_sim.report.docs docs                    writes docs/chips.md, docs/instructions.md and docs/accuracy.md
+python -m nc_sim.report.docs docs                    writes docs/chips.md, docs/isa.md and docs/accuracy.md
 python -m nc_sim.report.docs --check docs            exits 1 and names the first file that is missing or stale
 python -m nc_sim.report.docs --traces FOLDER docs    replays the traces of a folder before, and keeps what they give
 """
@@ -107,7 +107,7 @@ def unit(key: str) -> str:
 
 
 def instructions() -> str:
-    """docs/instructions.md: every registered call and machine instruction with its fields."""
+    """docs/isa.md: every registered call and machine instruction with its fields."""
     calls = [c for c in REGISTRY.values() if not c.machine]
     machine = [c for c in REGISTRY.values() if c.machine]
     lines = ["# Instructions", "", HEAD, ""]
@@ -191,7 +191,7 @@ def _paragraphs(doc: str) -> list[str]:
 
 FILES: dict[str, Callable[[], str]] = {
     "chips.md": chip_numbers,
-    "instructions.md": instructions,
+    "isa.md": instructions,
     "accuracy.md": accuracy.page,
     "profile-tables.md": profile_tables.page,
 }

@@ -1,4 +1,4 @@
-"""docs/chips.md, docs/instructions.md, docs/accuracy.md and docs/profile-tables.md say what the code says."""
+"""docs/chips.md, docs/isa.md, docs/accuracy.md and docs/profile-tables.md say what the code says."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_the_generated_documents_of_the_repository_are_current() -> None:
 
 
 def test_writing_then_checking_succeeds(folder: Path) -> None:
-    assert sorted(p.name for p in folder.iterdir()) == ["accuracy.md", "chips.md", "instructions.md", "profile-tables.md"]
+    assert sorted(p.name for p in folder.iterdir()) == ["accuracy.md", "chips.md", "isa.md", "profile-tables.md"]
     checked = CliRunner().invoke(docs.main, ["--check", str(folder)])
     assert (checked.exit_code, checked.output) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["chips.md", "instructions.md", "accuracy.md", "profile-tables.md"])
+@pytest.mark.parametrize("name", ["chips.md", "isa.md", "accuracy.md", "profile-tables.md"])
 def test_a_stale_file_is_named_and_left_alone(folder: Path, name: str) -> None:
     (folder / name).write_text("old\n")
     checked = CliRunner().invoke(docs.main, ["--check", str(folder)])
