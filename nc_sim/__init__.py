@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from .program import Program, Semaphore
+    from .progress import track
     from .replay import Replay, replay
     from .report.roofline import roofline
     from .result import Result
@@ -50,6 +51,7 @@ __all__ = [
     "roofline",
     "simulate",
     "sweep",
+    "track",
 ]
 
 # Where each name is. It is read when it is first asked for, so that the command line can look after Ctrl-C before that,
@@ -58,6 +60,7 @@ _ERRORS = ("ChipError", "Deadlock", "InternalError", "NcSimError", "ProgramError
 _PLACES = {
     **dict.fromkeys(_ERRORS, "isa.errors"), "Program": "program", "Semaphore": "program", "Replay": "replay", "replay": "replay",
     "Result": "result", "simulate": "simulate", "roofline": "report.roofline", "sweep": "analysis.sweeps",
+    "track": "progress",
 }  # fmt: skip
 
 

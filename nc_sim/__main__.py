@@ -219,8 +219,8 @@ def replay(
         with shown("writing") as tell:
             made["perfetto"] = str(replayed.save(result, pftrace, progress=tell))
     if picture is not None:
-        with shown("drawing"):
-            made["picture"] = str(replayed.draw(result, picture, from_us=from_us, to_us=to_us))
+        with shown("drawing") as tell:
+            made["picture"] = str(replayed.draw(result, picture, from_us=from_us, to_us=to_us, progress=tell))
     if as_json:
         click.echo(json.dumps({**result.summary(), **made}, indent=2))
     else:
@@ -392,8 +392,8 @@ def view(
     else:
         if trace.is_dir() and not any(trace.glob(f"*{hardware.TRACE_SUFFIX}")) and (inside := system.folders_with_traces(trace)):
             raise ProgramError(str(trace), "no trace of its own", f"the path of a folder in it that has one: {', '.join(inside)}")
-        with shown("reading"):
-            loaded = hardware.load(trace)
+        with shown("reading") as tell:
+            loaded = hardware.load(trace, tell)
         lines = [trace_text.timeline(loaded, width=width or _width())]
         lines += ["", trace_text.table(loaded, instructions)] if instructions else []
     made = []
@@ -401,8 +401,8 @@ def view(
         with shown("writing") as tell:
             made.append(f"perfetto: {perfetto.save(loaded, pftrace, progress=tell)}")
     if picture is not None:
-        with shown("drawing"):
-            made.append(f"picture: {viewer.draw(pftrace or loaded, picture, from_us=from_us, to_us=to_us)}")
+        with shown("drawing") as tell:
+            made.append(f"picture: {viewer.draw(pftrace or loaded, picture, from_us=from_us, to_us=to_us, progress=tell)}")
     if place is not None and not lines:
         raise ProgramError("--output-file", "no text to write", "a hardware trace, or another --output-format")
     if place is not None:
@@ -496,8 +496,8 @@ def study(
     drawn, failed = _tried(lambda: picture and pictures.parts(result.summary(), picture))
     saved: dict[str, Path] | None = {}
     if failed is None and out is not None:
-        with shown("saving"):
-            saved, failed = _tried(lambda: result.save(out))
+        with shown("saving") as tell:
+            saved, failed = _tried(lambda: result.save(out, tell))
     traces = {variant: str(folder) for variant, folder in (saved or {}).items()}
     if as_json:
         click.echo(json.dumps({**result.summary(), "traces": traces}, indent=2))
@@ -529,8 +529,8 @@ def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Prog
         from .forms import load_program
         from .trace.hardware import load_saved_program
 
-        with shown("reading"):
-            return None, load_saved_program(path) if path.name.endswith(".neff.msgpack") else load_program(path)
+        with shown("reading") as tell:
+            return None, (load_saved_program if path.name.endswith(".neff.msgpack") else load_program)(path, tell)
     else:
         raise ProgramError("program", f"{name!r}", f"one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file")
     known = inspect.signature(module.build).parameters

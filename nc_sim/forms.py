@@ -29,6 +29,7 @@ from typing import Any
 import attrs
 import msgpack
 
+from .collection import without_collection
 from .files import replacing
 from .isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, Wait, When, fields_of
 from .isa.errors import NcSimError, ProgramError
@@ -54,6 +55,7 @@ from .isa.text import (
 )
 from .packing import NO_TEXT, StepPacker, storable, update_row, wait_row
 from .program import Program, Tensor
+from .progress import AT_ONCE, Tell, told
 
 FORMAT, VERSION = "nc-sim program", 1
 KEYS = ("format", "version", "name", "tensors", "semaphores", "steps")
@@ -101,8 +103,8 @@ def save_program(program: Program, path: str | os.PathLike[str]) -> None:
         raise ProgramError(str(to), f"cannot be written: {e.strerror}", "a file in a folder that exists") from None
 
 
-def load_program(path: str | os.PathLike[str]) -> Program:
-    """The program of a .ncasm or .msgpack file."""
+def load_program(path: str | os.PathLike[str], progress: Tell | None = None) -> Program:
+    """The program of a .ncasm or .msgpack file. `progress` is told how much of it is read."""
     of = Path(path)
     text = _is_text(of)
     try:
@@ -111,9 +113,9 @@ def load_program(path: str | os.PathLike[str]) -> Program:
     except OSError as e:
         raise ProgramError(str(of), f"cannot be read: {e.strerror}", "a program file") from None
     if not text:
-        return program_from_msgpack(data, of.name)
+        return program_from_msgpack(data, of.name, progress)
     try:
-        return program_from_text(data.decode("utf-8-sig"), of.name)
+        return program_from_text(data.decode("utf-8-sig"), of.name, progress)
     except UnicodeDecodeError as e:
         line = e.object.count(b"\n", 0, e.start) + 1
         raise ProgramError(f"{of.name}:{line}", f"byte {e.object[e.start]:#04x}", "UTF-8 text") from None
@@ -166,16 +168,17 @@ def _tensor_to_text(t: Tensor) -> str:
     return " ".join(words)
 
 
-def program_from_text(text: str, where: str = "") -> Program:
-    """The program of a text; errors name `where` and the line."""
+def program_from_text(text: str, where: str = "", progress: Tell | None = None) -> Program:
+    """The program of a text; errors name `where` and the line. `progress` is told of lines read."""
     program: Program | None = None
     ids: dict[str, int] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        body = line.strip()
-        if not body or body.startswith("#"):
-            continue
-        with placed(f"{where or 'program text'}:{number}"):
-            program = _read_line(program, ids, body)
+    with without_collection():
+        for number, line in enumerate(told(text.split("\n"), progress), 1):
+            body = line.strip()
+            if not body or body.startswith("#"):
+                continue
+            with placed(f"{where or 'program text'}:{number}"):
+                program = _read_line(program, ids, body)
     if program is None:
         raise ProgramError(where or "program text", "no program", "program NAME on its first line")
     return program
@@ -280,10 +283,10 @@ def program_parts(program: Program) -> Iterator[tuple[bytes, bytes]]:
         yield b"".join(lines), b"".join(bare)
 
 
-def program_from_msgpack(data: bytes, where: str = "") -> Program:
-    """The program of msgpack bytes; errors name `where` and the part."""
-    with placed(where or "program bytes"):
-        return _Reader(data).program()
+def program_from_msgpack(data: bytes, where: str = "", progress: Tell | None = None) -> Program:
+    """The program of msgpack bytes; errors name `where` and the part. `progress` is told of bytes read."""
+    with placed(where or "program bytes"), without_collection():
+        return _Reader(data).program(progress)
 
 
 def program_tensors(data: bytes, where: str = "") -> tuple[Tensor, ...]:
@@ -417,7 +420,7 @@ class _Reader:
                 _declare(program, _decode_tensor(raw))
         return program
 
-    def program(self) -> Program:
+    def program(self, progress: Tell | None = None) -> Program:
         """The whole program; nothing may follow it."""
         program = self.head()
         for index, raw in self.items("semaphores"):
@@ -426,10 +429,14 @@ class _Reader:
         for index, raw in self.items("steps"):
             with placed(f"steps[{index}]"):
                 _append(program, _numbered(decode_step(raw), index))
+            if progress is not None and index % AT_ONCE == AT_ONCE - 1:
+                progress(self.unpacker.tell(), self.size)
         if self.keys > len(KEYS):
             raise ProgramError("", f"key {shown(self.take('key', self.unpacker.unpack))}", f"only {', '.join(KEYS)}")
         if self.unpacker.tell() != self.size:
             raise ProgramError("", f"{self.size - self.unpacker.tell()} bytes after the program", "none")
+        if progress is not None:
+            progress(self.size, self.size)
         return program
 
     def key(self, name: str) -> None:

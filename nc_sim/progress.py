@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 T = TypeVar("T")
 AFTER_SECONDS = 2.0
 AT_ONCE = 1 << 12  # items between two calls
 
+FINE = 1000  # steps of a share
+PIECES = 200  # of a loop that is tracked: it is told so often
+
 Tell = Callable[[int, int], None]  # work done, work in all
+_HEARD: ContextVar[Tell | None] = ContextVar("heard", default=None)  # what the bar that is shown now is told by
 
 
 def told(items: Sequence[T], tell: Tell | None, at_once: int = AT_ONCE) -> Iterable[T]:
@@ -24,6 +30,26 @@ def _telling(items: Sequence[T], tell: Tell, at_once: int) -> Iterator[T]:
     for first in range(0, len(items), at_once):
         yield from items[first : first + at_once]
         tell(min(first + at_once, len(items)), len(items))
+
+
+def track(items: Iterable[T], total: int | None = None) -> Iterator[T]:
+    """The items of the outermost loop of a `build()`: the command line's bar then has an estimate of how long building takes.
+
+    `total` is how many there are, if `len(items)` does not say it. Without a bar nothing but the items.
+    """
+    of = total if total is not None else len(items) if isinstance(items, Sized) else 0
+    tell = _HEARD.get()
+    every = max(1, of // PIECES)
+    for done, item in enumerate(items, 1):
+        yield item
+        if tell is not None and done <= of and (done % every == 0 or done == of):
+            tell(done, of)
+
+
+def weighted(tell: Tell | None, *weights: int) -> list[Tell | None]:
+    """For each of several parts of work that take about so many shares of the time."""
+    ends = [FINE * w for w in itertools.accumulate(weights, initial=0)]
+    return [part(tell, begin, end, ends[-1]) for begin, end in itertools.pairwise(ends)]
 
 
 def part(tell: Tell | None, begin: int, end: int, total: int) -> Tell | None:
@@ -63,9 +89,11 @@ def shown(what: str, then: str = "", after: float = AFTER_SECONDS) -> Iterator[T
     timer = threading.Timer(after, bar.start)
     timer.daemon = True
     timer.start()
+    before = _HEARD.set(tell)
     try:
         yield tell
     finally:
+        _HEARD.reset(before)
         timer.cancel()
         timer.join()  # a bar that begins just now is there to be stopped
         bar.stop()

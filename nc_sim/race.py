@@ -25,6 +25,7 @@ from .isa.errors import Race
 from .isa.tensor import LoadWeights
 from .lower import queue_name
 from .program import Tensor
+from .progress import Tell, told
 from .table import Table
 from .timeline import Timeline
 
@@ -62,14 +63,17 @@ class _Source:
 
 def check(
     steps: Sequence[Step], tensors: Mapping[str, Tensor], addresses: Mapping[str, int], table: Table, timeline: Timeline,
-    names: Mapping[int, str],
+    names: Mapping[int, str], progress: Tell | None = None,
 ) -> list[str]:  # fmt: skip
-    """Raise Race for the first unordered pair; return the semaphores whose order was only observed."""
+    """Raise Race for the first unordered pair; return the semaphores whose order was only observed.
+
+    `progress` is told of steps looked at.
+    """
     order = _Order(steps, table, timeline)
     order.settle()
     history = History(tensors, addresses, unwritten(steps, tensors))
     by_start = sorted(range(len(steps)), key=lambda k: (int(timeline.start[table.start_row[k]]), k))
-    for k in by_start:
+    for k in told(by_start, progress):
         instruction = steps[k].instruction
         accesses = [(v, False) for v in instruction.reads] + [(v, True) for v in instruction.writes]
         for view, writes in accesses:

@@ -131,7 +131,7 @@ def simulate(
     overrides chip numbers by dotted name, `without` switches mechanisms off by name. `phase_range` also runs 16 phases
     of the clock gate. `races` is "error", "report" (kept in the result) or "ignore". `max_iterations` is how often the
     bodies of all loops together may run. `progress` is called now and then with work done and work in all: of compiling,
-    in thousandths; of the engine; of each probe that sees a compiled run; and of the 16 phases. A total that changes, or
+    in thousandths; of the engine; of each probe that sees a compiled run; of the check for races; and of the 16 phases. A total that changes, or
     work done that falls, begins the next of them.
 
     `engine` is "simpy", "compiled" (needs Numba) or "auto": compiled for large programs where Numba is installed. Results
@@ -158,7 +158,7 @@ def simulate(
     observed: list[str] = []
     if compiled.explicit and races != "ignore":
         try:
-            observed = race.check(compiled.steps, compiled.tensors, compiled.addresses, table, timeline, compiled.semaphores)
+            observed = race.check(compiled.steps, compiled.tensors, compiled.addresses, table, timeline, compiled.semaphores, progress)
         except Race as e:
             if races == "error":
                 raise

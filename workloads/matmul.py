@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nc_sim.program import Program
+from nc_sim.progress import track
 
 from .rmsnorm import inputs
 
@@ -28,7 +29,7 @@ def build(k: int = 256, m: int = 256, n: int = 1024, dtype: str = "bfloat16") ->
         moving.append(p.sbuf((rows, n), dtype))
         p.dma_copy(dst=stationary[-1], src=a[first : first + rows])
         p.dma_copy(dst=moving[-1], src=b[first : first + rows])
-    for mi in range(0, m, TILE_M):
+    for mi in track(range(0, m, TILE_M)):
         columns = min(TILE_M, m - mi)
         for ni in range(0, n, TILE_N):
             width = min(TILE_N, n - ni)

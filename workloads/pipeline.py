@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nc_sim.program import Program
+from nc_sim.progress import track
 
 from .rmsnorm import inputs
 
@@ -25,7 +26,7 @@ def build(tiles: int = 8, width: int = 512) -> Program:
     moving = [p.sbuf((128, width), "bfloat16") for _ in range(2)]
     out = [p.sbuf((128, width), "float32") for _ in range(2)]
     product = [p.psum((128, width), "float32") for _ in range(2)]
-    for i in range(tiles):
+    for i in track(range(tiles)):
         b = i % 2
         p.dma_copy(dst=moving[b], src=x[i], engine="sync", dge_mode="hwdge")
         p.nc_matmul(dst=product[b], stationary=weights, moving=moving[b], accumulate=False)

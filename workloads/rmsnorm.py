@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nc_sim.program import Program
+from nc_sim.progress import track
 
 EPS = 1e-5
 TOLERANCE = 2.0**-7  # relative: two bf16 roundings (x * rstd is not rounded in between, the result is)
@@ -22,7 +23,7 @@ def build(rows: int = 4, cols: int = 512, dtype: str = "bfloat16", names: tuple[
     tall = min(rows, PARTITIONS)
     w = p.sbuf((tall, cols), dtype, "w")
     p.dma_copy(dst=w, src=weight.broadcast(0, tall))
-    for first in range(0, rows, PARTITIONS):
+    for first in track(range(0, rows, PARTITIONS)):
         n = min(PARTITIONS, rows - first)
         t = p.sbuf((n, cols), dtype)
         squares, total = p.sbuf((n, cols), "float32"), p.sbuf((n, 1), "float32")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nc_sim.program import Program
+from nc_sim.progress import track
 
 from .rmsnorm import inputs
 
@@ -21,7 +22,7 @@ def build(rows: int = 256, cols: int = 512) -> Program:
     p = Program("softmax")
     x = p.input("x", (rows, cols), "float32")
     y = p.output("y", (rows, cols), "float32")
-    for first in range(0, rows, PARTITIONS):
+    for first in track(range(0, rows, PARTITIONS)):
         n = min(PARTITIONS, rows - first)
         t, e = p.sbuf((n, cols), "float32"), p.sbuf((n, cols), "float32")
         peak, total, share = (p.sbuf((n, 1), "float32") for _ in range(3))

@@ -6,7 +6,7 @@ more through that cost; what a change costs elsewhere is not in it. So each gain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..chip import Chip
 from ..isa import Engine
 from ..isa.errors import NcSimError
 from ..mechanisms import MECHANISMS
+from ..progress import Tell, told, weighted
 from ..result import Result
 from ..schema import SCHEMA
 from .again import again
@@ -145,15 +146,19 @@ CHANGES: tuple[Change, ...] = (
 )  # fmt: skip
 
 
-def explain(result: Result, changes: Iterable[Change] = CHANGES, engine: str = "auto") -> Explanation:
-    """What bounds a run, and what each change would gain at most: one more simulation for each that could."""
+def explain(result: Result, changes: Sequence[Change] = CHANGES, engine: str = "auto", progress: Tell | None = None) -> Explanation:
+    """What bounds a run, and what each change would gain at most: one more simulation for each that could.
+
+    `progress` is told how far that is.
+    """
+    first, then = weighted(progress, 2, len(changes))
     facts = history(result.table, result.timeline)
-    segments, parts = critical_path(result, facts), stalls(result, facts)
+    segments, parts = critical_path(result, facts, first), stalls(result, facts)
     body = result.duration_ns
     spent = _spent(result, segments)
     lines = shares(result, segments, "line")
     sentences = _sentences(result, spent, lines, parts)
-    gains = sorted(_gains(result, changes, engine), key=lambda g: -g.gain_ns)
+    gains = sorted(_gains(result, told(changes, then, 1), engine), key=lambda g: -g.gain_ns)
     chip = result.chip
     return Explanation(result.program.name, chip.name, chip.extrapolated or None, body, spent, lines, tuple(sentences), tuple(gains))
 

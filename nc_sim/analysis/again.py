@@ -13,6 +13,7 @@ import numpy as np
 from ..chip import Chip, Number
 from ..isa.errors import ChipError, ProgramError
 from ..lower import Options, lower
+from ..progress import Tell
 from ..result import Result
 from ..schema import SCHEMA
 from ..simulate import run, simulate
@@ -38,18 +39,22 @@ def again(result: Result, what_if: Mapping[str, Any], engine: str = "auto") -> R
     return attrs.evolve(result, compiled=compiled, table=table, timeline=timeline, outputs={}, used=used, phase_range_ns=None)
 
 
-def saved(folder: str | Path, engine: str = "auto") -> Result:
+def saved(folder: str | Path, engine: str = "auto", progress: Tell | None = None) -> Result:
     """The run that `Result.save` wrote into a folder, simulated once more, timing only, on the chip numbers kept beside it.
 
-    ProgramError if it does not give the saved times: another version of nc-sim made them.
+    `progress` is told how much of the program is read, then as `simulate` tells. ProgramError if the run does not give the
+    saved times: another version of nc-sim made them.
     """
     trace = hardware.load(folder)
-    program = trace.program()
+    program = trace.program(progress)
     assert trace.path is not None
     where = trace.path.parent / f"neff_{trace.hash}{hardware.PROGRAM_SUFFIX}"
     chip = _chip(map_of(where.read_bytes(), str(where), hardware.PROGRAM_FORMAT, hardware.PROGRAM_VERSION).get("chip"), str(where))
     meta = trace.metadata
-    found = simulate(program, chip, values=False, gate_phase_ns=meta["gate_phase_ns"], races="ignore", engine=engine)
+    found = simulate(
+        program, chip, values=False, gate_phase_ns=meta["gate_phase_ns"], races="ignore", engine=engine,
+        progress=progress,
+    )  # fmt: skip
     start, kept = found.timeline.start[found.table.start_row], trace.instructions.start.ticks
     if not np.array_equal(start, kept):
         version = f"{meta['tool']} {meta['tool_version']}"

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 
 from ..isa.errors import InternalError
+from ..progress import PIECES, Tell
 from ..result import Result, body_ticks
 from ..table import Role, Rule, When
 from .history import NONE, History, history
@@ -65,10 +66,13 @@ class Share:
     segments: int
 
 
-def critical_path(result: Result, facts: History | None = None) -> tuple[Segment, ...]:
-    """The segments from time zero to the end of the body, in order; together they are the body to the tick."""
+def critical_path(result: Result, facts: History | None = None, progress: Tell | None = None) -> tuple[Segment, ...]:
+    """The segments from time zero to the end of the body, in order; together they are the body to the tick.
+
+    `progress` is told of pieces of its time, from the end.
+    """
     walk = _Walk(result, facts or history(result.table, result.timeline))
-    walk.back()
+    walk.back(progress)
     chip, steps, queue = result.chip, result.steps, queues(result)
     out = []
     for row, kind, a, b in reversed(walk.pieces):
@@ -106,9 +110,13 @@ class _Walk:
         if b > a:
             self.pieces.append((row, kind, a, b))
 
-    def back(self) -> None:
-        row, tick = self.last, body_ticks(self.table, self.timeline)
+    def back(self, progress: Tell | None = None) -> None:
+        row, tick = self.last, (body := body_ticks(self.table, self.timeline))
+        tells = 0
         while row != NONE:
+            if progress is not None and PIECES * (body - tick) >= tells * body:
+                tells += 1
+                progress(body - tick, body)
             if row >= self.table.rows:
                 row, tick = self.before_transfer(row, tick)
             else:

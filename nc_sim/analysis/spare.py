@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from ..progress import Tell, told
 from ..result import Result, body_ticks
 from ..table import Ints, Rule, Table, When
 from ..timeline import Timeline
@@ -37,14 +38,15 @@ class Slack:
     bounds: tuple[str, ...]  # why not: these make it an estimate
 
 
-def slack(result: Result, facts: History | None = None) -> Slack:
+def slack(result: Result, facts: History | None = None, progress: Tell | None = None) -> Slack:
     """How much later each instruction could start, and so finish, without moving the end of the body.
 
-    Of an instruction with several rows, dispatch and transfers among them, the tightest counts.
+    Of an instruction with several rows, dispatch and transfers among them, the tightest counts. `progress` is told of rows and
+    updates done.
     """
     table, timeline = result.table, result.timeline
     f = facts or history(table, timeline)
-    latest = latest_starts(table, timeline, f)
+    latest = latest_starts(table, timeline, f, progress)
     spare = np.full(len(table.finish_row), NEVER)
     np.minimum.at(spare, table.step, latest - timeline.start)  # the tightest of its rows
     reasons = tuple(_reasons(table, timeline, f))
@@ -74,7 +76,7 @@ def _reasons(table: Table, timeline: Timeline, f: History) -> list[str]:
     return out
 
 
-def latest_starts(table: Table, timeline: Timeline, f: History) -> Ints:
+def latest_starts(table: Table, timeline: Timeline, f: History, progress: Tell | None = None) -> Ints:
     """The latest start of each row that leaves the end where it is, ticks; NEVER where nothing at all hangs on it."""
     n, total = table.rows, body_ticks(table, timeline)
     # an update, in the order in which its semaphore saw it, allows what the next one allows: waits hang on a count
@@ -101,7 +103,7 @@ def latest_starts(table: Table, timeline: Timeline, f: History) -> Ints:
     # rows by their start and updates by their time, backwards: everything that hangs on one comes before it here
     moments = np.concatenate([timeline.start, f.update_time[order]])
     kinds = np.concatenate([np.ones(len(start), np.int64), np.zeros(len(order), np.int64)])  # in a tick updates precede rows
-    for item in np.lexsort((np.arange(len(moments)), kinds, moments))[::-1].tolist():
+    for item in told(np.lexsort((np.arange(len(moments)), kinds, moments))[::-1].tolist(), progress):
         if item >= len(start):
             p = item - len(start)
             if follows[p] and allowed[p + 1] < allowed[p]:

@@ -82,6 +82,8 @@ def save_lists(
                     progress(min(done, total), total)
             file.write(b"\n]")
         file.write(b"\n}\n")
+    if progress is not None:
+        progress(total, total)
     return path
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..files import require_place
 from ..isa.errors import ProgramError, Unsupported
+from ..progress import Tell, weighted
 from ..trace import hardware, perfetto
 from ..trace import system as system_trace
 from ..trace.system import SystemTrace
@@ -23,11 +24,10 @@ OTHERS = {
     ".json": "a JSON file", ".pftrace": "a Perfetto file",
 }  # fmt: skip
 
-Tell = Callable[[int, int], None] | None
 Opened = Device | SystemTrace | measured.Profile
 
 
-def write(path: Path, form: str, place: Path | None, progress: Tell = None) -> str:
+def write(path: Path, form: str, place: Path | None, progress: Tell | None = None) -> str:
     """Write a profile in one of the package's FORMATS but text; returns what to print.
 
     ProgramError for what is no profile, half of a pair, a file that is cut off, of an unknown version or of another tool;
@@ -41,16 +41,17 @@ def write(path: Path, form: str, place: Path | None, progress: Tell = None) -> s
         parquet.require()
     elif place is not None:
         require_place(place)
-    opened = read(path)
+    first, then = weighted(progress, 1, 9 if form == "parquet" else 4)
+    opened = read(path, first)
     if form in ("summary-json", "summary-text"):
         found, names = summaries(opened)
         text = export.summary_json(found) if form == "summary-json" else export.summary_text(found, names)
         return text.rstrip("\n") if place is None else f"{form}: {export.save_text(text, place)}"
     assert place is not None
-    return f"{form}: {WRITERS[form](opened, place, progress)}"
+    return f"{form}: {WRITERS[form](opened, place, then)}"
 
 
-def read(path: Path) -> Opened:
+def read(path: Path, progress: Tell | None = None) -> Opened:
     """A device profile's source, a system trace, or a measured profile; one clear error for anything else."""
     if not path.is_dir():
         if not path.exists():
@@ -66,7 +67,7 @@ def read(path: Path) -> Opened:
             )
     if system_trace.is_saved(path):
         return system_trace.load(path)
-    return source.read(path)
+    return source.read(path, progress=progress)
 
 
 def summaries(opened: Opened) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -86,7 +87,7 @@ def summaries(opened: Opened) -> tuple[dict[str, dict[str, Any]], dict[str, str]
     return found, names
 
 
-def _parquet(opened: Opened, place: Path, progress: Tell) -> Path:
+def _parquet(opened: Opened, place: Path, progress: Tell | None) -> Path:
     if isinstance(opened, measured.Profile):
         parquet.save(measured.tables(opened), place, progress, simulated=False)
     elif isinstance(opened, Device):
@@ -98,7 +99,7 @@ def _parquet(opened: Opened, place: Path, progress: Tell) -> Path:
     return place
 
 
-def _json(opened: Opened, place: Path, progress: Tell) -> Path:
+def _json(opened: Opened, place: Path, progress: Tell | None) -> Path:
     if isinstance(opened, measured.Profile):
         raise Unsupported("json", "a profile in CSV form", "parquet, summary-json or summary-text: its tables lack what a JSON profile has")
     if isinstance(opened, Device):
@@ -108,10 +109,10 @@ def _json(opened: Opened, place: Path, progress: Tell) -> Path:
     return export.save_lists({"trace_event": system.trace_events(opened), **nothing}, place, len(opened.events), progress)
 
 
-def _perfetto(opened: Opened, place: Path, progress: Tell) -> Path:
+def _perfetto(opened: Opened, place: Path, progress: Tell | None) -> Path:
     if isinstance(opened, measured.Profile):
         raise Unsupported("perfetto", "a profile in CSV form", "a trace that nc-sim wrote")
     return perfetto.save(opened if isinstance(opened, SystemTrace) else opened.trace, place, progress=progress)
 
 
-WRITERS: dict[str, Callable[[Opened, Path, Tell], Path]] = {"parquet": _parquet, "json": _json, "perfetto": _perfetto}
+WRITERS: dict[str, Callable[[Opened, Path, Tell | None], Path]] = {"parquet": _parquet, "json": _json, "perfetto": _perfetto}

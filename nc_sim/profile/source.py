@@ -22,6 +22,7 @@ from ..isa.errors import NcSimError, ProgramError
 from ..isa.fields import Maybe, Operand
 from ..isa.text import instruction_class
 from ..program import Tensor
+from ..progress import AT_ONCE, Tell, weighted
 from ..result import Result
 from ..schema import SCHEMA
 from ..table import Ints
@@ -99,20 +100,22 @@ def of_result(result: Result) -> Device:
     return Device(trace, made.chip, made.tensors, made.addresses, touches.done(), call, *dmas.done(trace))
 
 
-def read(path: str | Path, physical_cores: int = 1) -> Device:
+def read(path: str | Path, physical_cores: int = 1, progress: Tell | None = None) -> Device:
     """The source of a saved run's tables: a trace file or its folder, with the program beside it.
 
-    ProgramError for a folder that holds no pair, one without its other half, and a file that is not of nc-sim.
+    `progress` is told how far it is. ProgramError for a folder that holds no pair, one without its other half, and a file
+    that is not of nc-sim.
     """
     where = Path(path)
     if where.is_dir() and not list(where.glob(f"*{hardware.TRACE_SUFFIX}")) and (programs := sorted(where.glob(f"*{PROGRAM_SUFFIX}"))):
         raise ProgramError(
             str(where), f"{programs[0].name} without a trace", f"the pair that Result.save wrote: *{hardware.TRACE_SUFFIX} too"
         )
-    return with_program(hardware.load(where), physical_cores)
+    first, then = weighted(progress, 1, 4)
+    return with_program(hardware.load(where, first), physical_cores, then)
 
 
-def with_program(trace: Trace, physical_cores: int = 1) -> Device:
+def with_program(trace: Trace, physical_cores: int = 1, progress: Tell | None = None) -> Device:
     """A trace that lies in a folder, and what the program file beside it says."""
     assert trace.path is not None
     path = trace.path.parent / f"neff_{trace.hash}{PROGRAM_SUFFIX}"
@@ -132,7 +135,7 @@ def with_program(trace: Trace, physical_cores: int = 1) -> Device:
         tensors = {t.name: t for t in program_tensors(raw["program"], str(path))}
         chip = _chip(raw["chip"])
         dmas = _Dmas(chip)
-        touches, call, others = _steps(raw["machine"], tensors, trace, dmas)
+        touches, call, others = _steps(raw["machine"], tensors, trace, dmas, progress)
     except NcSimError as e:
         raise e.at(str(path)) from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, msgpack.UnpackException) as e:
@@ -143,7 +146,9 @@ def with_program(trace: Trace, physical_cores: int = 1) -> Device:
     return Device(trace, chip, {**tensors, **others}, addresses, touches, call, *dmas.done(trace), physical_cores)
 
 
-def _steps(packed: bytes, known: Mapping[str, Tensor], trace: Trace, dmas: _Dmas) -> tuple[Touches, Ints, dict[str, Tensor]]:
+def _steps(
+    packed: bytes, known: Mapping[str, Tensor], trace: Trace, dmas: _Dmas, progress: Tell | None = None
+) -> tuple[Touches, Ints, dict[str, Tensor]]:
     """Machine instructions as they are stored: operands, calls, and tensors that nc-sim added, which its first operand shows whole."""
     operands: dict[str, list[tuple[str, bool]]] = {}
     touches, call, others = _Touches(), array("q"), dict[str, Tensor]()
@@ -162,6 +167,8 @@ def _steps(packed: bytes, known: Mapping[str, Tensor], trace: Trace, dmas: _Dmas
         call.append(step[6])
         if row in triggers:
             dmas.add(row, _stored_kind(step), partial(_decoded, step))
+        if progress is not None and (row + 1 == len(trace.instructions) or row % AT_ONCE == AT_ONCE - 1):
+            progress(row + 1, len(trace.instructions))
     return touches.done(), np.frombuffer(call, np.int64), others
 
 

@@ -42,8 +42,8 @@ def add(main: click.Group, build: Build) -> None:
     @JSON
     def explain(folder: Path, as_json: bool) -> None:
         """Say what bounds a saved run, and which changes promise most: each simulated, an upper bound."""
-        with shown("simulating"):
-            told = explain_run(saved(folder))
+        with shown("reading", "simulating") as tell:
+            told = explain_run(saved(folder, progress=tell), progress=tell)
         click.echo(json.dumps(told.record(), indent=2) if as_json else told.text())
 
     @main.command()
@@ -53,9 +53,11 @@ def add(main: click.Group, build: Build) -> None:
     @JSON
     def stalls(folder: Path, segments: int, loosest: int, as_json: bool) -> None:
         """Show where a saved run's time goes: stalls by cause, the critical path, slack, overlap, DMA rows."""
-        with shown("simulating"):
-            result = saved(folder)
-        click.echo(json.dumps(where.record(result), indent=2) if as_json else where.text(result, segments, loosest))
+        with shown("reading", "simulating") as tell:
+            result = saved(folder, progress=tell)
+        with shown("looking back") as tell:
+            found = json.dumps(where.record(result, tell), indent=2) if as_json else where.text(result, segments, loosest, tell)
+        click.echo(found)
 
     @main.command(name="roofline")
     @click.argument("runs", nargs=-1, required=True)
@@ -78,8 +80,8 @@ def add(main: click.Group, build: Build) -> None:
         found: list[Result | Case] = []
         for run in runs:
             if Path(run).is_dir():
-                with shown("simulating"):
-                    found.append(saved(run))
+                with shown("reading", "simulating") as tell:
+                    found.append(saved(run, progress=tell))
             else:
                 found += _cases(build, run, chips, sizes, what_if, workers, keep)
         study = roofline(found, engines or None)

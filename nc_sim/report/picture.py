@@ -6,7 +6,7 @@ import functools
 import hashlib
 import importlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -163,6 +163,17 @@ class Canvas:
             self.axes.set(xlim=(0, width), ylim=(height, 0))
             self.axes.set_axis_off()
         self.patches, self.paths = _module("matplotlib.patches"), _module("matplotlib.path")
+
+    def milestone(self, reached: Callable[[], None]) -> None:
+        """Call back when the boxes so far are drawn into the file: matplotlib itself does not say how far it is."""
+
+        class Milestone(_module("matplotlib.artist").Artist):  # type: ignore[misc]  # the class is found at run time
+            def draw(self, renderer: Any) -> None:
+                reached()
+
+        one = Milestone()
+        one.set_zorder(2)  # of boxes
+        self.axes.add_artist(one)
 
     def box(self, left: float, top: float, right: float, bottom: float, fill: str, edge: bool = False) -> None:
         line = {"linewidth": 0.4, "edgecolor": "white"} if edge else {"linewidth": 0}

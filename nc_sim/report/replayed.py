@@ -11,6 +11,7 @@ import numpy as np
 from ..isa.dma import DmaDirect2d
 from ..isa.errors import ProgramError
 from ..lower import queue_name
+from ..progress import Tell, weighted
 from ..replay import Replay
 from ..table import Ints
 from ..trace import perfetto
@@ -33,10 +34,13 @@ def save(replay: Replay, path: str | Path, progress: Callable[[int, int], None] 
     return perfetto.save_side_by_side(dict(zip(SIDES, devices(replay), strict=True)), path, progress=progress)
 
 
-def draw(replay: Replay, path: str | Path, *, from_us: float | None = None, to_us: float | None = None) -> Path:
+def draw(
+    replay: Replay, path: str | Path, *, from_us: float | None = None, to_us: float | None = None, progress: Tell | None = None,
+) -> Path:  # fmt: skip
     """Draw what the viewer would show of both; errors as of `nc-sim view --picture`."""
+    first, then = weighted(progress, 1, 5)
     with TemporaryDirectory() as folder:
-        return viewer.draw(save(replay, Path(folder) / "replayed.pftrace"), path, from_us=from_us, to_us=to_us)
+        return viewer.draw(save(replay, Path(folder) / "replayed.pftrace", first), path, from_us=from_us, to_us=to_us, progress=then)
 
 
 def devices(replay: Replay) -> tuple[Device, Device]:

@@ -6,6 +6,7 @@ All lengths are points; the page has its origin at the top left. Times are ns, b
 from __future__ import annotations
 
 import colorsys
+import functools
 import hashlib
 import itertools
 import math
@@ -18,6 +19,7 @@ from typing import Any
 import attrs
 
 from ..isa.errors import ProgramError
+from ..progress import Tell, told, weighted
 from ..result import Result
 from ..runtime import Runtime
 from ..trace import perfetto, pftrace
@@ -39,17 +41,20 @@ GREY, DARK, INK = "#e4e7ea", "#3c4650", "#1c2126"
 
 
 def draw(
-    of: str | Path | SystemTrace | Runtime | Trace | Result, target: str | Path, *, from_us: float | None = None, to_us: float | None = None
-) -> Path:
+    of: str | Path | SystemTrace | Runtime | Trace | Result, target: str | Path, *, from_us: float | None = None,
+    to_us: float | None = None, progress: Tell | None = None,
+) -> Path:  # fmt: skip
     """Draw a Perfetto file, or what `perfetto.save` makes of a trace, as .svg or .png; returns that path. Same input, same bytes.
 
     The window is the whole trace, or what lies between `from_us` and `to_us`; a track that has nothing in it is left out.
+    `progress` is told how far it is.
     Raises ProgramError for another suffix, a window with nothing in it or a file that is not Perfetto's, Unsupported
     without the extras. Nothing is written then.
     """
     picture.require(target)
     where = str(of) if isinstance(of, str | Path) else "picture"
-    tracks = pftrace.load(of) if isinstance(of, str | Path) else _made(of)
+    first, then, last = weighted(progress, 5, 4, 3)
+    tracks = pftrace.load(of, first) if isinstance(of, str | Path) else _made(of, first)
     window = _window(tracks, from_us, to_us, where)
     shown = _shown(tracks, window)
     if not shown:
@@ -58,12 +63,13 @@ def draw(
     page = _Page(window, shown)
     if page.height > TALLEST:
         raise ProgramError(where, f"{len(shown)} tracks, too many for a picture", "a window with fewer")
-    return picture.save(page.figure(), Path(target), [window, [_content(t) for t in shown]])
+    return picture.save(page.figure(then, last), Path(target), [window, [_content(t) for t in shown]])
 
 
-def _made(of: SystemTrace | Runtime | Trace | Result) -> list[Track]:
+def _made(of: SystemTrace | Runtime | Trace | Result, progress: Tell | None) -> list[Track]:
+    first, then = weighted(progress, 1, 2)
     with tempfile.TemporaryDirectory() as folder:
-        return pftrace.load(perfetto.save(of, Path(folder) / "picture.pftrace"))
+        return pftrace.load(perfetto.save(of, Path(folder) / "picture.pftrace", progress=first), then)
 
 
 def _content(t: Track) -> list[Any]:
@@ -190,15 +196,17 @@ class _Page:
                 thin[place] = s
         return [(s, self.x(s.start), max(self.x(s.end), self.x(s.start) + FINEST)) for s in (*thin.values(), *wide)]
 
-    def figure(self) -> Any:
-        """The drawing, as a matplotlib Figure."""
+    def figure(self, progress: Tell | None = None, later: Tell | None = None) -> Any:
+        """The drawing, as a matplotlib Figure; `later` is told of tracks when it is written."""
         canvas = picture.Canvas(WIDTH, self.height)
         self._grounds(canvas)
         self._axis(canvas)
-        for k, t in enumerate(self.shown):
+        for k, t in enumerate(told(self.shown, progress, 1)):
             if t.samples:
                 self._counter(canvas, t, self.tops[k])
             self._slices(canvas, k, t)
+            if later is not None:
+                canvas.milestone(functools.partial(later, k + 1, len(self.shown)))
         self._arrows(canvas)
         return canvas.figure
 

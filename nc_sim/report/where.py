@@ -8,17 +8,17 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..analysis import critical_path, dma_rows, overlap, shares, slack, stalls
-from ..analysis.history import history
+from ..analysis import Segment, Slack, critical_path, dma_rows, overlap, shares, slack, stalls
+from ..analysis.history import History, history
 from ..analysis.movement import Overlap
+from ..progress import Tell, weighted
 from ..result import Result
 from .text import extrapolated, table, us
 
 
-def record(result: Result) -> dict[str, Any]:
+def record(result: Result, progress: Tell | None = None) -> dict[str, Any]:
     """Everything of this module as plain values; times in ns and ticks."""
-    facts = history(result.table, result.timeline)
-    path, spare = critical_path(result, facts), slack(result, facts)
+    facts, path, spare = _facts(result, progress)
     return {
         "program": result.program.name,
         "chip": result.chip.name,
@@ -36,10 +36,9 @@ def record(result: Result) -> dict[str, Any]:
     }
 
 
-def text(result: Result, segments: int = 0, loosest: int = 5) -> str:
+def text(result: Result, segments: int = 0, loosest: int = 5, progress: Tell | None = None) -> str:
     """All of it; `segments` of the critical path from its end, and the `loosest` instructions by slack."""
-    facts = history(result.table, result.timeline)
-    path, spare = critical_path(result, facts), slack(result, facts)
+    facts, path, spare = _facts(result, progress)
     out = [f"{result.program.name} on {result.chip.name}: body {us(result.duration_ns)}", *extrapolated(result.chip.extrapolated, "  ")]
     out += ["", "each engine's time:"]
     rows: list[tuple[str, ...]] = [(p.engine, p.cause, p.on or "-", us(p.ns), _percent(p.share)) for p in stalls(result, facts)]
@@ -62,6 +61,12 @@ def text(result: Result, segments: int = 0, loosest: int = 5) -> str:
         head = ("DMA", "row bytes", "DMAs", "packets", "B/ns sending", "B/ns in all", "peak", "of peak")
         out += ["", "one DMA engine, by length of rows:", *table(head, rows, indent="  ")]
     return "\n".join(out)
+
+
+def _facts(result: Result, progress: Tell | None) -> tuple[History, tuple[Segment, ...], Slack]:
+    first, second = weighted(progress, 2, 3)
+    facts = history(result.table, result.timeline)
+    return facts, critical_path(result, facts, first), slack(result, facts, second)
 
 
 def _slack(result: Result, ns: Any, bounds: Sequence[str], loosest: int) -> list[str]:

@@ -29,6 +29,7 @@ from ..isa.errors import InternalError, ProgramError
 from ..lower import queue_name
 from ..packing import StepPacker
 from ..program import Program
+from ..progress import Tell, told, weighted
 from ..result import Result, body_ticks
 from ..table import Ints, Op, Table, When
 from ..timeline import Timeline, step_ends
@@ -200,11 +201,11 @@ class Trace:
     program_sha256: str = attrs.field(default="", eq=False)  # of the program file
     path: Path | None = attrs.field(default=None, eq=False)
 
-    def program(self) -> Program:
-        """The program that lies beside the trace."""
+    def program(self, progress: Tell | None = None) -> Program:
+        """The program that lies beside the trace. `progress` is told how much of it is read."""
         if self.path is None:
             raise ProgramError("trace", "a trace that lies in no folder", "one that Result.save wrote: its program lies beside it")
-        return _read_program(self.path.parent / f"neff_{self.hash}{PROGRAM_SUFFIX}", self)
+        return _read_program(self.path.parent / f"neff_{self.hash}{PROGRAM_SUFFIX}", self, progress)
 
 
 RECORDS: dict[str, type[_Records]] = {
@@ -501,8 +502,8 @@ def _stored(name: str, column: Column) -> Iterator[tuple[str, list[Any]]]:
         yield name, stored_ints(column)
 
 
-def load(path: str | Path) -> Trace:
-    """The trace of a file, or the only one of a folder; the program is not needed."""
+def load(path: str | Path, progress: Tell | None = None) -> Trace:
+    """The trace of a file, or the only one of a folder; the program is not needed. `progress` is told of records read."""
     where = Path(path)
     if where.is_dir():
         found = sorted(p.name for p in where.glob(f"*{TRACE_SUFFIX}") if not p.name.startswith("."))
@@ -510,7 +511,7 @@ def load(path: str | Path) -> Trace:
             what = f"{len(found)} traces: {', '.join(found[:4])}{', …' * (len(found) > 4)}" if found else "no trace"
             raise ProgramError(str(where), what, f"one *{TRACE_SUFFIX}, or the path of a file")
         where /= found[0]
-    return attrs.evolve(unpack(_read(where, "a trace"), str(where)), path=where)
+    return attrs.evolve(unpack(_read(where, "a trace"), str(where), progress), path=where)
 
 
 def _read(path: Path, what: str) -> bytes:
@@ -520,45 +521,53 @@ def _read(path: Path, what: str) -> bytes:
         raise ProgramError(str(path), f"cannot be read: {e.strerror}", f"{what} that Result.save wrote") from None
 
 
-def _read_program(path: Path, trace: Trace) -> Program:
+def _read_program(path: Path, trace: Trace, progress: Tell | None = None) -> Program:
     data = _read(path, "the trace's program,")
     found, wanted = hashlib.sha256(data).hexdigest(), trace.program_sha256
     if found != wanted:
         raise ProgramError(str(path), f"SHA-256 {found[:12]}…", f"{wanted[:12]}…, of the program that the trace was recorded with")
-    return _program_of(data, path)
+    return _program_of(data, path, progress)
 
 
-def load_saved_program(path: str | Path) -> Program:
-    """The program of a saved `neff_<hash>.neff.msgpack`, to run again."""
-    return _program_of(_read(Path(path), "a program"), Path(path))
+def load_saved_program(path: str | Path, progress: Tell | None = None) -> Program:
+    """The program of a saved `neff_<hash>.neff.msgpack`, to run again. `progress` is told how much of it is read."""
+    return _program_of(_read(Path(path), "a program"), Path(path), progress)
 
 
-def _program_of(data: bytes, path: Path) -> Program:
+def _program_of(data: bytes, path: Path, progress: Tell | None = None) -> Program:
     payload = map_of(data, str(path), PROGRAM_FORMAT, PROGRAM_VERSION).get("program")
     require(isinstance(payload, bytes), f"{path} program", payload, "the bytes of a program")
-    return program_from_msgpack(payload, str(path))  # type: ignore[arg-type]
+    return program_from_msgpack(payload, str(path), progress)  # type: ignore[arg-type]
 
 
-def unpack(data: bytes, where: str = "trace") -> Trace:
+def unpack(data: bytes, where: str = "trace", progress: Tell | None = None) -> Trace:
     """The trace of a file's bytes; ProgramError names the file and the field that is wrong."""
     raw = map_of(data, where, FORMAT, VERSION)
-    for name, form, told in (("hash", r"(\d{20})?", "twenty digits"), ("program_sha256", r"([0-9a-f]{64})?", "64 hexadecimal digits")):
-        require(re.fullmatch(form, str(raw.get(name)), re.ASCII) is not None, f"{where} {name}", raw.get(name), told)
+    for name, form, wanted in (("hash", r"(\d{20})?", "twenty digits"), ("program_sha256", r"([0-9a-f]{64})?", "64 hexadecimal digits")):
+        require(re.fullmatch(form, str(raw.get(name)), re.ASCII) is not None, f"{where} {name}", raw.get(name), wanted)
     got = read_metadata(raw.get("metadata"), METADATA, where, 1 - LIMIT)
     tick = got["ticks_per_ns"]
     require(len(tick) == 2 and min(tick) > 0 and math.prod(tick) < 1 << 61, f"{where} metadata ticks_per_ns", tick, "a fraction above 0")
-    parts: dict[str, Any] = {name: _read_records(raw.get(name), kind, tick, f"{where} {name}") for name, kind in RECORDS.items()}
+    parts: dict[str, Any] = {}
+    for name, tell in zip(RECORDS, weighted(progress, *(_count(raw.get(name)) for name in RECORDS)), strict=True):
+        parts[name] = _read_records(raw.get(name), RECORDS[name], tick, f"{where} {name}", tell)
     for name, column, target in LINKS:
         last = int(getattr(parts[name], column).max(initial=-1))
         require(last < len(parts[target]), f"{where} {name} {column}", last, f"below {len(parts[target])}, the number of {target}")
     return Trace(got, **parts, hash=raw["hash"], program_sha256=raw["program_sha256"])
 
 
-def _read_records(raw: Any, kind: type[_Records], ticks_per_ns: list[int], where: str) -> _Records:
+def _count(raw: Any) -> int:
+    """How many records there are said to be, of what may be anything."""
+    count = raw.get("count") if isinstance(raw, dict) else 0
+    return count if type(count) is int and 0 < count < LIMIT else 1
+
+
+def _read_records(raw: Any, kind: type[_Records], ticks_per_ns: list[int], where: str, progress: Tell | None = None) -> _Records:
     columns, count = read_columns(raw, where)
     out: dict[str, Column] = {}
     names = set[str]()
-    for field in attrs.fields(kind):
+    for field in told(attrs.fields(kind), progress, 1):
         stored = _stored_names(field)
         names.update(stored)
         low = -LIMIT if field.type == "Ints" and field.name in SIGNED else 0

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from ..isa.errors import ProgramError, Unsupported
+from ..progress import Tell, told
 
 SUFFIX = ".pftrace"
 CLEARED = 1  # sequence flag: interned names begin anew
@@ -46,8 +47,11 @@ class Track:
     samples: list[tuple[int, float]] = attrs.field(factory=list)
 
 
-def load(path: str | Path) -> list[Track]:
-    """Tracks from top to bottom. ProgramError names the file where it is none or damaged; Unsupported without the extra."""
+def load(path: str | Path, progress: Tell | None = None) -> list[Track]:
+    """Tracks from top to bottom; `progress` is told of packets read.
+
+    ProgramError names the file where it is none or damaged; Unsupported without the extra.
+    """
     classes = _module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     unreadable = _module("google.protobuf.message").DecodeError
     try:
@@ -61,7 +65,7 @@ def load(path: str | Path) -> list[Track]:
     if not any(p.HasField("track_descriptor") for p in packets):
         raise ProgramError(str(path), "no track", "a Perfetto file with track descriptors")
     try:
-        return _tracks(packets)
+        return _tracks(packets, progress)
     except _Damaged as e:
         raise ProgramError(str(path), e.found, e.required) from None
 
@@ -78,10 +82,10 @@ class _Damaged(Exception):
         self.found, self.required = found, required
 
 
-def _tracks(packets: Sequence[Any]) -> list[Track]:
+def _tracks(packets: Sequence[Any], progress: Tell | None = None) -> list[Track]:
     descriptors = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
     tracks = {d.uuid: track for d, track in _ordered(descriptors)}
-    _fill(tracks, packets)
+    _fill(tracks, told(packets, progress))
     return list(tracks.values())
 
 
@@ -103,7 +107,7 @@ def _ordered(descriptors: dict[int, Any]) -> Iterator[tuple[Any, Track]]:
         raise _Damaged("a track that stands in itself", "tracks inside others")
 
 
-def _fill(tracks: dict[int, Track], packets: Sequence[Any]) -> None:
+def _fill(tracks: dict[int, Track], packets: Iterable[Any]) -> None:
     """Slices and samples of every track, in file order."""
     names: dict[int, dict[int, str]] = {}  # event names by sequence
     open_: dict[int, list[Slice]] = {}

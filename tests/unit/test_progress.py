@@ -10,16 +10,21 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from nc_sim import simulate, workloads
-from nc_sim.progress import shown
+from nc_sim import Program, progress, simulate, track, workloads
+from nc_sim.analysis.advice import CHANGES, explain
+from nc_sim.analysis.again import saved
+from nc_sim.forms import load_program, save_program
+from nc_sim.profile import output, source
+from nc_sim.progress import FINE, shown
+from nc_sim.report import viewer, where
 from nc_sim.report.study import rmsnorm, transformer
 from nc_sim.simulate import SHARES
-from nc_sim.trace import perfetto
+from nc_sim.trace import hardware, perfetto
 
 
 class Terminal(io.StringIO):
@@ -83,6 +88,132 @@ def test_saving_tells_how_far_it_is_up_to_the_end(tmp_path: Path, what: str) -> 
     assert done == sorted(done)
     assert len({total for _, total in calls}) == 1
     assert done[-1] <= calls[-1][1] <= 1.2 * done[-1]
+
+
+LARGE = workloads.load("pipeline").build(tiles=3000, width=128)  # 12,001 calls, 15,003 instructions: several pieces of 4,096
+
+
+def rises_to_the_end(calls: list[tuple[int, int]], least: int) -> None:
+    done = [d for d, _ in calls]
+    assert len(calls) >= least
+    assert len({total for _, total in calls}) == 1
+    assert done == sorted(done)
+    assert done[-1] == calls[-1][1]
+
+
+@pytest.mark.parametrize(("form", "of", "of_all"), [(".ncasm", 3, 1 + 10 + 12_001 + 3), (".msgpack", 3, None)])
+def test_reading_a_program_tells_of_its_lines_or_bytes(tmp_path: Path, form: str, of: int, of_all: int | None) -> None:
+    # lines: the name, ten tensors, the calls, three empty ones
+    save_program(LARGE, path := tmp_path / f"large{form}")
+    calls = heard(lambda tell: load_program(path, tell))
+    rises_to_the_end(calls, of)
+    assert calls[-1][1] == (of_all or path.stat().st_size)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return simulate(LARGE, values=False).save(tmp_path_factory.mktemp("large"))
+
+
+READERS: dict[str, tuple[Callable[[Path, Callable[[int, int], None]], object], int]] = {
+    "a trace": (hardware.load, 20),  # of five kinds of records, some forty columns
+    "the program of a trace": (lambda folder, tell: hardware.load(folder).program(tell), 3),
+    "a profile": (lambda folder, tell: source.read(folder, progress=tell), 20),
+    "summary": (lambda folder, tell: output.write(folder, "summary-json", None, tell), 20),
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_reading_a_saved_run_tells_how_far_it_is(large: Path, what: str) -> None:
+    read, least = READERS[what]
+    calls = heard(lambda tell: read(large, tell))
+    if what == "summary":
+        calls.append((calls[-1][1],) * 2)  # what comes after reading needs no time
+    rises_to_the_end(calls, least)
+
+
+def test_tables_of_a_profile_are_read_then_written(tmp_path: Path) -> None:
+    folder = simulate(workloads.load("pipeline").build(tiles=100, width=128), values=False).save(tmp_path)
+    rises_to_the_end(heard(lambda tell: output.write(folder, "json", tmp_path / "x.json", tell)), 50)
+
+
+def test_a_saved_run_is_read_then_simulated(large: Path) -> None:
+    read, compiled, *_ = [p for p in parts(heard(lambda tell: saved(large, progress=tell))) if len(p) > 1]
+    rises_to_the_end(read, 3)
+    rises_to_the_end(compiled, 10)
+    assert compiled[-1] == (1000, 1000)
+
+
+def test_explaining_tells_of_the_critical_path_and_of_every_change() -> None:
+    result = simulate(workloads.load("pipeline").build(tiles=20), values=False)
+    rises_to_the_end(heard(lambda tell: explain(result, progress=tell)), 50 + len(CHANGES))
+
+
+def test_looking_back_tells_of_the_critical_path_and_of_slack() -> None:
+    result = simulate(workloads.load("pipeline").build(tiles=100), values=False)
+    rises_to_the_end(heard(lambda tell: where.text(result, progress=tell)), 50)
+    assert heard(lambda tell: where.record(result, tell))[-1] == heard(lambda tell: where.text(result, progress=tell))[-1]
+
+
+def test_drawing_tells_of_reading_tracks_and_writing(tmp_path: Path) -> None:
+    pytest.importorskip("perfetto")
+    pytest.importorskip("matplotlib")
+    result = simulate(workloads.load("pipeline").build(tiles=4), values=False)
+    calls = heard(lambda tell: viewer.draw(result, tmp_path / "x.svg", progress=tell))
+    rises_to_the_end(calls, 60)
+    thirds = [sum(a < done <= b for done, _ in calls) for a, b in ((0, 5 * FINE), (5 * FINE, 9 * FINE), (9 * FINE, 12 * FINE))]
+    assert min(thirds) >= 2  # made and read, laid out, written
+
+
+def test_a_tracked_loop_of_a_build_gives_the_bar_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with shown("building", after=0.01):
+        assert list(track(slow(), 8)) == list(range(8))
+    assert re.search(r"building.*left \x1b\[36m0:00:0", sys.stderr.getvalue())  # type: ignore[attr-defined]
+
+
+def slow() -> Iterator[int]:
+    for k in range(8):
+        time.sleep(0.1)
+        yield k
+
+
+def test_a_tracked_loop_tells_a_bounded_number_of_times_and_only_the_bar_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+    before = progress._HEARD.set(lambda done, total: calls.append((done, total)))
+    try:
+        assert sum(track(range(100_000))) == sum(range(100_000))
+        assert list(track(iter("abc"))) == ["a", "b", "c"]  # how many there are is not known: nothing to tell
+        assert list(track(iter("abc"), 2)) == ["a", "b", "c"]
+    finally:
+        progress._HEARD.reset(before)
+    rises_to_the_end(calls[:-2], 200)
+    assert len(calls) == 202
+    assert calls[-2:] == [(1, 2), (2, 2)]
+    assert list(track(range(3))) == [0, 1, 2]
+    assert len(calls) == 202
+
+
+@pytest.mark.parametrize("name", ["pipeline", "matmul", "softmax", "rmsnorm"])
+def test_a_shipped_workload_tells_how_far_building_is(name: str) -> None:
+    calls: list[tuple[int, int]] = []
+    before = progress._HEARD.set(lambda done, total: calls.append((done, total)))
+    try:
+        workloads.load(name).build()
+    finally:
+        progress._HEARD.reset(before)
+    rises_to_the_end(calls, 1)
+
+
+def test_the_check_for_races_tells_of_its_steps() -> None:
+    p = Program("explicit")
+    t, written = p.sbuf((128, 8), "float32"), p.semaphore("written")
+    for k in range(4200):
+        p.memset(dst=t, value=float(k), update=[written.add(1)] if k == 4199 else [])
+    p.tensor_copy(dst=p.sbuf((128, 8), "float32"), src=t, engine="scalar", wait=[written >= 1])
+    races = parts(heard(lambda tell: simulate(p, values=False, progress=tell)))[-1]
+    assert races == [(4096, 4201), (4201, 4201)]
 
 
 def test_values_of_a_compiled_run_tell_how_far_they_are() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from ...chip import Chip
 from ...isa import Engine
 from ...isa.errors import ProgramError
+from ...progress import Tell, told
 from ...runtime import Runtime
 from ...runtime.events import HARDWARE
 from ...runtime.framework import Dispatch, Framework
@@ -51,9 +52,9 @@ class Study:
             "set_by_host_profile": SET_BY_HOST_PROFILE,
         }
 
-    def save(self, folder: Path) -> dict[str, Path]:
+    def save(self, folder: Path, progress: Tell | None = None) -> dict[str, Path]:
         """The system trace of every variant, in a folder of its own; the folders by variant."""
-        return {variant: system.save(rt, folder / variant) for variant, rt in self.runtimes.items()}
+        return {variant: system.save(rt, folder / variant) for variant, rt in told(list(self.runtimes.items()), progress, 1)}
 
 
 def measure(f: Framework, first_dispatch: int = 0, first_event: int = 0) -> dict[str, Any]:
