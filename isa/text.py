@@ -206,7 +206,8 @@ def check_numbers(value: Any, where: str = "") -> None:
         if len(value) > MAX_ITEMS:
             raise ProgramError(where, f"{len(value)} entries", f"at most {MAX_ITEMS}")
         for v in value:
-            check_numbers(v, where)
+            if type(v) is not int or not -WHOLE - 1 <= v <= WHOLE:  # without a call for most
+                check_numbers(v, where)
     elif isinstance(value, int) and not -WHOLE - 1 <= value <= WHOLE:
         raise ProgramError(where, f"a number of {value.bit_length()} bits", "whole numbers of at most 63 bits and a sign")
 

@@ -383,11 +383,30 @@ _TEXT = re.compile(
 )
 
 
+_OFFSET = re.compile("-?0x[0-9a-f]+")
 _DYNAMIC = re.compile(r"(?P<kind>rows|start)\*(?P<step>-?\d+)\[(?P<low>-?0x[0-9a-f]+),(?P<high>-?0x[0-9a-f]+)\](?P<index>[^~]*)")
 
 
 def parse_view(text: str) -> View:
     """The view that `str(view)` printed."""
+    head, plus, rest = text.partition("+")
+    offset, colon, tail = rest.partition(":")
+    if plus and colon and _OFFSET.fullmatch(offset) and "~" not in tail:  # slices of a tensor mostly differ in their offset alone
+        try:
+            v = _pattern(head, tail)
+        except ProgramError:
+            return _parse_view(text)  # which names this text
+        return View(v.tensor, v.memory, v.dtype, v.partition, v.partitions, int(offset, 16), v.strides, v.counts)
+    return _parse_view(text)
+
+
+@functools.lru_cache(1 << 16)
+def _pattern(head: str, tail: str) -> View:
+    """A view but for its offset."""
+    return _parse_view(f"{head}+0x0:{tail}")
+
+
+def _parse_view(text: str) -> View:
     text, moves, rest = text.partition("~")
     m = _TEXT.fullmatch(text)
     if m is None or m["dtype"] not in DTYPES or (m["first"] is None) != (m["memory"] == "hbm"):

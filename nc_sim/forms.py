@@ -386,12 +386,8 @@ def _whole(value: int, what: str) -> int:
 
 
 def _identical(a: Any, b: Any) -> bool:
-    """Equal in type and bits: 1, 1.0 and True differ, so do 0.0 and -0.0, and a NaN equals itself."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(_identical, a, b))
-    return a.hex() == b.hex() if isinstance(a, float) else bool(a == b)
+    """Equal in type and bits, for what msgpack can hold: 1, 1.0 and True differ, so do 0.0 and -0.0, and a NaN equals itself."""
+    return repr(a) == repr(b)
 
 
 class _Reader:
