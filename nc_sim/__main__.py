@@ -251,10 +251,11 @@ def instructions(chip_name: str, what_if: tuple[str, ...], without: tuple[str, .
 
 @accuracy.command()
 @click.option("--chip", "chip_name", help="kernels of one chip  [default: of all]")
+@click.option("--kernel", "only", multiple=True, metavar="ID", help="one kernel; may be repeated  [default: all]")
 @click.option("--what-if", multiple=True, metavar="NAME=VALUE", help="override a chip number; may be repeated")
 @click.option("--without", multiple=True, metavar="MECHANISM", help="switch a mechanism off")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def kernels(chip_name: str | None, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool) -> None:
+def kernels(chip_name: str | None, only: tuple[str, ...], what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool) -> None:
     """Simulate whole kernels that others measured, from their description; compare, with what makes the difference."""
     from .accuracy import kernels as measured
     from .report.kernels import comparison
@@ -263,9 +264,13 @@ def kernels(chip_name: str | None, what_if: tuple[str, ...], without: tuple[str,
     known = sorted({k.chip for k in data.kernels})
     if chip_name is not None and chip_name not in known:
         raise ProgramError("accuracy", f"no kernels of {chip_name!r}", f"one of {', '.join(known)}")
+    chosen = [k for k in data.kernels if chip_name in (None, k.chip)]
+    for wanted in only:
+        if wanted not in [k.id for k in chosen]:
+            raise ProgramError("accuracy --kernel", repr(wanted), f"one of {', '.join(k.id for k in chosen)}")
     changes = {**overrides_without(without), **_overrides(what_if)}
     with shown("simulating") as tell:
-        predicted = measured.predict(data.kernels, chip_name, changes, tell)
+        predicted = measured.predict([k for k in chosen if not only or k.id in only], None, changes, tell)
     click.echo(json.dumps(measured.summary(predicted, changes), indent=2) if as_json else comparison(predicted, changes))
 
 

@@ -131,8 +131,8 @@ def simulate(
     overrides chip numbers by dotted name, `without` switches mechanisms off by name. `phase_range` also runs 16 phases
     of the clock gate. `races` is "error", "report" (kept in the result) or "ignore". `max_iterations` is how often the
     bodies of all loops together may run. `progress` is called now and then with work done and work in all: of compiling,
-    in thousandths; of the engine; of each probe that sees a compiled run; of the check for races; and of the 16 phases. A total that changes, or
-    work done that falls, begins the next of them.
+    in thousandths; of the engine; of each probe that sees a compiled run; of the check for races; and of the
+    16 phases. A total that changes, or work done that falls, begins the next of them.
 
     `engine` is "simpy", "compiled" (needs Numba) or "auto": compiled for large programs where Numba is installed. Results
     are the same. Probes see a compiled run after it has ended, in the order in which they would see one of SimPy.
