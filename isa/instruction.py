@@ -278,6 +278,7 @@ class Wait:
 
     semaphore: int
     value: int
+    owner: object = attrs.field(default=None, eq=False, repr=False)  # the program of the Semaphore it was written with
 
 
 class When(enum.IntEnum):
@@ -305,6 +306,7 @@ class Update:
     op: UpdateOp
     value: int
     when: When = When.COMPLETE
+    owner: object = attrs.field(default=None, eq=False, repr=False)  # as of a Wait
 
 
 @attrs.define(slots=True)

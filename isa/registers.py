@@ -47,7 +47,7 @@ def wrapped(value: int) -> int:
     return (value + (1 << (BITS - 1))) % (1 << BITS) - (1 << (BITS - 1))
 
 
-@attrs.frozen(slots=True)
+@attrs.frozen(slots=True, eq=False)
 class Register:
     """A virtual register of the sequencers. Its value exists when the program runs, not while it is built."""
 
@@ -56,6 +56,21 @@ class Register:
     def __bool__(self) -> bool:
         where, what = user_line(), f"the truth of register {self.name} while the program is built"
         raise ProgramError(where, what, "p.while_loop, or with p.repeat_while(register): its value exists when the program runs")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | float | np.number):  # an `if` on it would be decided while the program is built
+            where, what = user_line(), f"register {self.name} compared with {other} while the program is built"
+            raise ProgramError(where, what, "a register instruction or a loop: its value exists when the program runs")
+        return isinstance(other, Register) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def _ordered(self, other: object) -> bool:
+        where, what = user_line(), f"register {self.name} compared with {other!r:.80} while the program is built"
+        raise ProgramError(where, what, "a register instruction or a loop: its value exists when the program runs")
+
+    __lt__ = __le__ = __gt__ = __ge__ = _ordered
 
 
 @attrs.frozen

@@ -13,6 +13,7 @@ if __name__ == "__main__":  # python -m nc_sim: this module once more, by its na
 import importlib.util
 import inspect
 import json
+import os
 import re
 import signal
 import sys
@@ -57,6 +58,9 @@ class _Group(click.Group):
         except NcSimError as e:
             click.secho(f"error: {e}", fg="red", err=True)
             ctx.exit(1)
+        except BrokenPipeError:  # whoever read the output has enough of it
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for Python's own flush at its end
+            ctx.exit(0)
         except OSError as e:
             click.secho(f"error: {e.filename or 'output'}: {e.strerror}", fg="red", err=True)
             ctx.exit(1)
@@ -137,7 +141,7 @@ def _shared(f: F) -> F:
 @_shared
 @click.option("--size", "sizes", multiple=True, metavar="NAME=VALUE", help="a size of the workload; may be repeated")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="of the workload's inputs")
-@click.option("--out", type=_Folder(path_type=Path), help="folder for the trace  [default: out/NAME]")
+@click.option("--out", type=_Folder(path_type=Path), help="folder for the trace  [default: out/NAME, of the last run alone]")
 @click.option("--timing-only", is_flag=True, help="no values")
 @click.option("--phase-range", is_flag=True, help="also run 16 phases of the clock gate")
 @click.option("--races", type=click.Choice(["error", "report", "ignore"]), default="error", show_default=True)
@@ -152,7 +156,9 @@ def run(
 
     Values are checked against the workload's own reference; the trace is written and named.
     """
-    source, built = _built(program, dict(_pair(s, "--size") for s in sizes))
+    from .trace import hardware
+
+    source, built = _built(program, _pairs(sizes, "--size"))
     inputs = None
     if not timing_only and source is not None and hasattr(source, "inputs"):
         with _user_code(Path(program)):
@@ -163,23 +169,28 @@ def run(
             what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, engine=engine,
             max_iterations=max_iterations, progress=tell,
         )  # fmt: skip
-    checked = _check_values(source, inputs, result) if inputs is not None else {}
+    checked, wrong = _tried(lambda: _check_values(source, inputs, result)) if inputs is not None else ({}, None)
     with shown("saving") as tell:
-        folder, failed = _tried(lambda: result.save(out or Path("out") / built.name, tell))
+        # the default folder is that of the last run of this name; a folder of the user's keeps what is in it
+        save = hardware.save if out is not None else hardware.save_alone
+        folder, failed = _tried(lambda: save(result, out or Path("out") / built.name, tell))
     if as_json:
-        click.echo(json.dumps({**result.summary(), "values": checked, "trace": None if folder is None else str(folder)}, indent=2))
+        found = {**result.summary(), "values": checked, "trace": None if folder is None else str(folder)}
+        click.echo(json.dumps(found, indent=2))
     else:
         from .trace.text import timeline
 
         click.echo(text.summary(result))
-        for name, error in checked.items():
-            click.echo(f"  values     {name} agrees with its reference: largest error {error:.3g}")
+        for name, error in (checked or {}).items():
+            said = "is not in reference(): not checked" if error is None else f"agrees with its reference: largest error {error:.3g}"
+            click.echo(f"  values     {name} {said}")
         click.echo("")
         click.echo(timeline(result, width=width or _width()))
         if folder is not None:
             click.echo(f"\ntrace: {folder}")
-    if failed is not None:
-        raise failed
+    for problem in (wrong, failed):
+        if problem is not None:
+            raise problem
 
 
 @main.command()
@@ -293,6 +304,9 @@ def chips(name: str | None, diff: tuple[str, str] | None, prefix: str, as_json: 
         click.echo(json.dumps([r[0] for r in rows]) if as_json else "\n".join(text.table(("chip", "core", "numbers", "of which"), rows)))
         return
     data = chip.load(name)
+    if not any(k.startswith(prefix) for k in data.numbers):
+        groups = dict.fromkeys(k.split(".")[0] + "." for k in data.numbers)
+        raise ProgramError("chips --prefix", repr(prefix), f"how names begin: {', '.join(groups)}")
     if as_json:
         numbers = {
             k: {"value": None if n.value is None else text.value(n.value), "status": n.status, "source": n.source}
@@ -588,27 +602,54 @@ def _pair(text_pair: str, option: str) -> tuple[str, Any]:
         return name, value
 
 
+def _pairs(given: tuple[str, ...], option: str) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for one in given:
+        name, value = _pair(one, option)
+        if name in out:
+            raise ProgramError(option, f"{name} twice: {out[name]} and {value}", "each name once")
+        out[name] = value
+    return out
+
+
 def _overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
-    return {name: str(value) for name, value in (_pair(p, "--what-if") for p in pairs)}
+    return {name: str(value) for name, value in _pairs(pairs, "--what-if").items()}
 
 
-def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray], result: Result) -> dict[str, float]:
-    """Largest error of each output against the workload's reference; an error if rounding cannot explain it."""
+def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray] | None, result: Result) -> dict[str, float | None]:
+    """Largest error of each output against the workload's reference, None where it has none; an error if rounding cannot explain it."""
     if source is None or not hasattr(source, "reference"):
         return {}
-    out = {}
-    with _user_code(Path(str(source.__file__))):
-        reference, tolerance = source.reference(inputs), float(source.TOLERANCE)
-    for name, wanted in reference.items():
-        if name not in result.outputs:
-            raise ProgramError(str(source.__file__), f"reference of {name!r}", f"outputs: {', '.join(result.outputs)}")
+    where = str(source.__file__)
+    if not isinstance(tolerance := getattr(source, "TOLERANCE", None), int | float) or not tolerance >= 0:
+        raise ProgramError(f"{where} TOLERANCE", repr(tolerance), "a number of at least 0, as there is a reference()")
+    with _user_code(Path(where)):
+        reference = source.reference(inputs)
+    if not isinstance(reference, Mapping):
+        raise ProgramError(f"{where} reference()", f"returned {type(reference).__name__}", "a mapping of output names to arrays")
+    if other := [name for name in reference if name not in result.outputs]:
+        raise ProgramError(f"{where} reference()", f"an output {other[0]!r}", f"outputs: {', '.join(result.outputs)}")
+    out: dict[str, float | None] = dict.fromkeys(result.outputs)
+    for name, given in reference.items():
         got = result.outputs[name].astype(np.float64)
-        error = float(np.max(np.abs(got - wanted) / np.maximum(np.abs(wanted), 1), initial=0.0))
-        if not error <= tolerance:
+        with _user_code(Path(where)):
+            wanted = np.asarray(given, np.float64)
+        if wanted.shape != got.shape:
+            raise ProgramError(f"{where} reference() {name}", f"shape {list(wanted.shape)}", f"{list(got.shape)}, as the output has")
+        with np.errstate(invalid="ignore"):
+            error = np.abs(got - wanted) / np.maximum(np.abs(wanted), 1)
+        same = np.isnan(got) & np.isnan(wanted) | (got == wanted)  # infinities
+        error = np.where(same, 0, np.where(np.isnan(error), np.inf, error))
+        out[name] = worst = float(error.max(initial=0.0))
+        if worst > tolerance:
+            at = np.unravel_index(int(error.argmax()), error.shape)
+            place = f"[{', '.join(map(str, map(int, at)))}]"
             raise ProgramError(
-                f"{result.program.name} output {name}", f"differs from its reference by {error:.3g}", f"at most {tolerance:.3g}"
+                f"{result.program.name} output {name}",
+                f"differs from its reference by {worst:.3g} at {place}: {got[at]:.6g}, and {int((error > tolerance).sum())} values of"
+                f" {error.size} by more than allowed",
+                f"at most {tolerance:.3g}; there {wanted[at]:.6g}",
             )
-        out[name] = error
     return out
 
 

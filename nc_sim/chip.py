@@ -99,6 +99,11 @@ class Reader:
             raise Unspecified(self.chip.name, f"{key} has no published value", "a source, or an override by --what-if", number.source)
         return number.value
 
+    def cycle_ticks(self, engine: Engine) -> int:
+        """Ticks of one cycle of an engine's clock."""
+        self.used.add(f"clock.{engine.name.lower()}_mhz")
+        return self.chip.cycle_ticks(engine)
+
     def has(self, key: str) -> bool:
         """False where the chip file says `unsupported`."""
         self.used.add(key)

@@ -39,6 +39,10 @@ class _Unknown:
     line: str
 
 
+class DependsOnData(Unsupported):
+    """Control depends on values, and there are none."""
+
+
 class _NeedsValues(Exception):
     """Control depends on tensor data."""
 
@@ -62,7 +66,7 @@ def executed(
     except _NeedsValues as e:
         if memories is None:
             found = f"register {e.register}, which {e.line or 'a register_load'} loads from tensor data"
-            raise Unsupported(e.where, found, "a run with values, to know it") from None
+            raise DependsOnData(e.where, found, "a run with values, to know it") from None
     assert memories is not None  # they were there when something was observed
     return _Execution(tensors, most, memories(), observed or {}).run(code)
 

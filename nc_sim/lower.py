@@ -385,6 +385,8 @@ class _Lowering:
         number = np.cumsum(present) - 1  # of each semaphore among those that are used
         wait_row, start_row, finish_row = shown_rows(steps, step, role, updates)
         ticks, reader = self.chip.chip.ticks, self.chip
+        unheard = reader.chip.reader()  # a table has a throttle and servers also where nothing uses them: no result rests on those
+        of_dma = reader if len(dmas) else unheard
         return Table(
             stream_names=(*(e.label for e in Engine), *(f"{e.label} engine" for e in COMPUTE), DGE),
             stream_start=ints([*(ticks(reader(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine), *(0,) * (len(COMPUTE) + 1)]),
@@ -410,16 +412,16 @@ class _Lowering:
             delays=np.array(list(self.delays), np.int64).reshape(-1, STATES),
             ring=np.repeat(dmas[:, 1], fan),
             **columns,
-            drain=dma_timing.core_limit(reader).drain,
-            servers=reader("dma.engines"),
+            drain=dma_timing.core_limit(of_dma).drain,
+            servers=of_dma("dma.engines"),
             rings=max(1, len(self.rings)),
             semaphores=int(present.sum()),
             semaphore_names=tuple(self.semaphore_name(s) for s in np.flatnonzero(present).tolist()),
-            follow_window=ticks(reader("dma.follow_window_ns")),
-            recent=ticks(reader("dma.recent_load_ns")),
+            follow_window=ticks(of_dma("dma.follow_window_ns")),
+            recent=ticks(of_dma("dma.recent_load_ns")),
             queued=ticks(reader("dma.software.shown_queued_ns")) if self.described else 0,
             packet_shown=ticks(self.chip.chip.numbers["dma.packet_shown_ns"].value),  # no time rests on it
-            throttle=tensor.throttle(reader, self.options.gate_phase_ns),
+            throttle=tensor.throttle(reader if work.any() else unheard, self.options.gate_phase_ns),
             ticks_per_ns=self.chip.chip.ticks_per_ns,
             wait_row=wait_row,
             start_row=start_row,

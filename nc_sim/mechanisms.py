@@ -10,6 +10,8 @@ import attrs
 from .isa.errors import ProgramError
 from .schema import SCHEMA
 
+SHOWN = 3  # overrides that a head names
+
 
 @attrs.frozen
 class Mechanism:
@@ -117,8 +119,20 @@ MECHANISMS: dict[str, Mechanism] = {
 def without(names: Iterable[str]) -> dict[str, Any]:
     """The overrides that switch the named mechanisms off."""
     out: dict[str, Any] = {}
+    if isinstance(names, str):
+        raise ProgramError("without", f"the text {names!r}", f"a list of names, [{names!r}]")
     for name in names:
         if name not in MECHANISMS:
             raise ProgramError("without", f"{name!r}", f"one of {', '.join(MECHANISMS)}")
         out.update(MECHANISMS[name].off)
     return out
+
+
+def changes(what_if: Mapping[str, Any], off: Iterable[str]) -> str:
+    """How a run's chip differs from its file, for the head of a report: overrides, and mechanisms switched off; else empty."""
+    off = [name for name in off if name in MECHANISMS]
+    own = {k: v for k, v in what_if.items() if k not in without(off)}
+    parts = [f"{k}={v}" for k, v in sorted(own.items())]
+    more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
+    told = [f"with {', '.join(parts[:SHOWN])}{more}"] if parts else []
+    return ", ".join([*told, *([f"without {', '.join(off)}"] if off else [])])

@@ -60,12 +60,13 @@ class Semaphore:
 
     id: int
     name: str
+    program: object = attrs.field(default=None, repr=False)
 
     def __ge__(self, value: int) -> Wait:
-        return Wait(self.id, self._whole(value))
+        return Wait(self.id, self._whole(value), self.program)
 
     def __gt__(self, value: int) -> Wait:
-        return Wait(self.id, self._whole(value) + 1)
+        return Wait(self.id, self._whole(value) + 1, self.program)
 
     def add(self, value: int, when: str = "complete") -> Update:
         """Add when the instruction completes, or when it begins to read (`when="read"`)."""
@@ -82,7 +83,7 @@ class Semaphore:
     def _update(self, op: UpdateOp, value: int, when: str) -> Update:
         if when not in ("read", "complete"):
             raise ProgramError(f"semaphore {self.name}", f"when={when!r}", "'read' or 'complete'")
-        return Update(self.id, op, self._whole(value), When[when.upper()])
+        return Update(self.id, op, self._whole(value), When[when.upper()], self.program)
 
     def _whole(self, value: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= MAX_VALUE:
@@ -190,7 +191,7 @@ class Program:
         if number >= HARDWARE_SEMAPHORES:
             raise ProgramError(f"{user_line()} semaphore {name}", f"{number} semaphores before it", f"at most {HARDWARE_SEMAPHORES}")
         self.semaphores[number] = name
-        return Semaphore(number, name)
+        return Semaphore(number, name, self)
 
     @property
     def explicit(self) -> bool:
@@ -327,7 +328,14 @@ class Program:
                     raise ProgramError(
                         str(where), f"{what}={item!r}", "[s >= value]" if kind is Wait else "[s.add(value)], s from p.semaphore(name)"
                     )
-        return waits, updates
+                if item.owner not in (None, self):
+                    raise ProgramError(
+                        str(where),
+                        f"a {what} with a semaphore of another program",
+                        f"one of {self.name}, from p.semaphore",
+                    )
+        # without their owner: a step holds no program
+        return tuple(attrs.evolve(w, owner=None) for w in waits), tuple(attrs.evolve(u, owner=None) for u in updates)
 
     def check_registers(self, instruction: Instruction) -> None:
         """Raise ProgramError unless the program has the registers of an instruction; one that allocates adds its own."""

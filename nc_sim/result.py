@@ -14,6 +14,7 @@ from .alike import Alike, alike
 from .collection import without_collection
 from .isa import Engine, Memory, Step
 from .isa.dma import Dma
+from .isa.errors import ProgramError
 from .program import Program
 from .table import Ints, Table
 from .timeline import Timeline, step_ends
@@ -42,6 +43,14 @@ class Executed:
         return self.end_ns - self.start_ns
 
 
+class Outputs(dict[str, np.ndarray]):
+    """Arrays by the names of output tensors."""
+
+    def __missing__(self, name: str) -> np.ndarray:
+        found = f"no output {name!r}" if self else f"no values: {name!r} was not computed"
+        raise ProgramError("outputs", found, f"one of {', '.join(self)}" if self else "inputs, or values=True, of simulate")
+
+
 @attrs.frozen(eq=False, kw_only=True, repr=False)
 class Result:
     """A finished run."""
@@ -50,7 +59,7 @@ class Result:
     compiled: Compiled
     table: Table
     timeline: Timeline  # ticks per table row; `chip.ns` converts
-    outputs: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray] = attrs.field(converter=Outputs)
     used: tuple[str, ...]  # names of the chip numbers that the run rests on
     races: tuple[str, ...]
     observed_semaphores: tuple[str, ...]  # ordered only as observed: they are subtracted from or set

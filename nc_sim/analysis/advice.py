@@ -16,6 +16,7 @@ from ..chip import Chip
 from ..isa import Engine
 from ..isa.errors import NcSimError
 from ..mechanisms import MECHANISMS
+from ..mechanisms import changes as changes_of
 from ..progress import Tell, told, weighted
 from ..result import Result
 from ..schema import SCHEMA
@@ -60,6 +61,7 @@ class Explanation:
     program: str
     chip: str
     extrapolated: str | None  # why results on this chip are
+    changes: str  # what about the chip is not as in its file
     body_ns: float
     bounds: tuple[Share, ...]  # the critical path by what it is spent on, the largest first
     lines: tuple[Share, ...]  # and by source line
@@ -74,6 +76,7 @@ class Explanation:
     def text(self) -> str:
         """Sentences, then the changes."""
         out = [f"{self.program} on {self.chip}: {_us(self.body_ns)}"]
+        out += [f"  {self.changes}"] if self.changes else []
         out += [f"  extrapolated: {self.extrapolated}"] if self.extrapolated else []
         out += [f"  {s}" for s in self.sentences]
         if self.promising:
@@ -160,7 +163,17 @@ def explain(result: Result, changes: Sequence[Change] = CHANGES, engine: str = "
     sentences = _sentences(result, spent, lines, parts)
     gains = sorted(_gains(result, told(changes, then, 1), engine), key=lambda g: -g.gain_ns)
     chip = result.chip
-    return Explanation(result.program.name, chip.name, chip.extrapolated or None, body, spent, lines, tuple(sentences), tuple(gains))
+    return Explanation(
+        result.program.name,
+        chip.name,
+        chip.extrapolated or None,
+        changes_of(chip.overrides, result.without),
+        body,
+        spent,
+        lines,
+        tuple(sentences),
+        tuple(gains),
+    )
 
 
 def _gains(result: Result, changes: Iterable[Change], engine: str) -> Iterable[Gain]:

@@ -11,7 +11,8 @@ import attrs
 import numpy as np
 
 from ..chip import Chip, Number
-from ..isa.errors import ChipError, ProgramError
+from ..execution import DependsOnData
+from ..isa.errors import ChipError, ProgramError, Unsupported
 from ..lower import Options, lower
 from ..progress import Tell
 from ..result import Result
@@ -51,10 +52,13 @@ def saved(folder: str | Path, engine: str = "auto", progress: Tell | None = None
     where = trace.path.parent / f"neff_{trace.hash}{hardware.PROGRAM_SUFFIX}"
     chip = _chip(map_of(where.read_bytes(), str(where), hardware.PROGRAM_FORMAT, hardware.PROGRAM_VERSION).get("chip"), str(where))
     meta = trace.metadata
-    found = simulate(
-        program, chip, values=False, gate_phase_ns=meta["gate_phase_ns"], races="ignore", engine=engine,
-        progress=progress,
-    )  # fmt: skip
+    try:
+        found = simulate(program, chip, values=False, gate_phase_ns=meta["gate_phase_ns"], races="ignore", engine=engine, progress=progress)
+    except DependsOnData as e:
+        found_there = f"{e.found}, and a saved run keeps no inputs"
+        raise Unsupported(
+            e.where, found_there, "the Result of simulate(program, inputs=...): explain(result) and the rest take it"
+        ) from None
     start, kept = found.timeline.start[found.table.start_row], trace.instructions.start.ticks
     if not np.array_equal(start, kept):
         version = f"{meta['tool']} {meta['tool_version']}"

@@ -1,7 +1,8 @@
 """Rooflines: what a run achieved, and the ceilings of its chip. Rates are per ns: flop/ns is Gflop/s, bytes/ns is GB/s.
 
-The TensorEngine's work is the flops of its products, transposes left out. That of the other engines is elements: one for
-each element that an instruction streams, whatever it does with it. Time is the body.
+The TensorEngine's work is the flops of its products; transposes are left out, with the bytes they stream. That
+of the other engines is elements: one for each element that an instruction streams, whatever it does with it. Time is the
+body.
 """
 
 from __future__ import annotations
@@ -199,10 +200,10 @@ def _work(i: Instruction, engine: Engine, reader: Reader) -> tuple[int, Fraction
     """
     work, lanes = i.work(), int(reader("memory.partitions"))
     if isinstance(i, Matmul):
+        if work.transpose:  # no work, so its bytes belong to none: they would lower the roof of those that work
+            return 0, Fraction(0), 0, Fraction(0)
         sbuf = i.src.nbytes
         streaming = _stream_ns(i, engine, reader) * i.src.partitions / lanes
-        if work.transpose:
-            return 0, Fraction(0), sbuf, streaming
         half = 1 if i.passes == "single" else 2
         rate = 2 * lanes * FULL_COLUMNS * _clock(engine, reader) / Fraction(reader(f"tensor.{work.kind}.cycles_per_row")) / half
         return work.flops, work.flops / rate, sbuf, streaming

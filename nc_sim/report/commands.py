@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +84,13 @@ def add(main: click.Group, build: Build) -> None:
                     found.append(saved(run, progress=tell))
             else:
                 found += _cases(build, run, chips, sizes, what_if, workers, keep)
-        study = roofline(found, engines or None)
-        if picture is not None:
-            study.save(picture)
         for c in found:
             if isinstance(c, Case) and c.error:
                 click.echo(f"{c.label}: {c.error}", err=True)
+        _require_one(found)
+        study = roofline(found, engines or None)
+        if picture is not None:
+            study.save(picture)
         click.echo(json.dumps(study.records(), indent=2) if as_json else study.text())
         if picture is not None and not as_json:
             click.echo(f"\npicture: {picture}")
@@ -110,17 +111,27 @@ def add(main: click.Group, build: Build) -> None:
         cases = _cases(build, program, chips, sizes, what_if, workers, keep)
         if as_json:
             click.echo(json.dumps([c.record() for c in cases], indent=2))
+            _require_one(cases)
             return
         rows = [(c.shape or "-", c.chip, c.what_if or "-", us(c.summary["duration_ns"]) if not c.error else "-", c.error) for c in cases]
         said = dict.fromkeys(line for c in cases for line in extrapolated(c.summary.get("extrapolated"), f"{c.chip} is "))
         click.echo("\n".join([*said, *table(("sizes", "chip", "what if", "body", "error"), rows)]))
+        _require_one(cases)
+
+
+def _require_one(found: Sequence[Result | Case]) -> None:
+    """Exit 1 where nothing ran."""
+    if found and all(isinstance(c, Case) and c.error for c in found):
+        raise SystemExit(1)
 
 
 def _cases(
     build: Build, program: str, chips: tuple[str, ...], sizes: tuple[str, ...], what_if: tuple[str, ...], workers: int | None,
     keep: Path | None,
 ) -> list[Case]:  # fmt: skip
-    lists = dict(_pair(s, "--size") for s in sizes)
+    lists: dict[str, str] = {}
+    for name, values in (_pair(s, "--size") for s in sizes):
+        lists[name] = f"{lists[name]},{values}" if name in lists else values  # --size m=1 --size m=2 as --size m=1,2
     shapes = [
         dict(zip(lists, values, strict=True)) for values in itertools.product(*([_size(v) for v in x.split(",")] for x in lists.values()))
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..chip import Chip, Number
@@ -39,10 +39,23 @@ def summary(result: Result) -> str:
         if s[what]:
             shown = [f"{k}={v}" for k, v in s[what].items()] if isinstance(s[what], dict) else s[what]
             lines.append(f"  {what.replace('_', ' ')}: {', '.join(shown)}")
-    if s["assumed"]:
-        lines.append(f"  rests on {len(s['assumed'])} numbers that no source gives for this chip:")
-        lines += [f"    {name} ({why})" for name, why in s["assumed"].items()]
+    lines += rests_on(s["assumed"])
     return "\n".join(lines)
+
+
+SHOWN = 12  # assumed numbers that a summary lists
+
+
+def rests_on(assumed: Mapping[str, str]) -> list[str]:
+    """What a summary says of numbers without a source for the chip: their number, and the first; --json has them all."""
+    count = len(assumed)
+    if not count:
+        return []
+    lines = [f"  rests on {count} number{'s' * (count > 1)} that no source gives for this chip:"]
+    # overrides of the user's first: they asked for them
+    order = sorted(assumed.items(), key=lambda item: "what-if" not in item[1])
+    lines += [f"    {name} ({why})" for name, why in order[: SHOWN if count > SHOWN + 1 else count]]
+    return lines + ([f"    and {count - SHOWN} more, which --json lists"] if count > SHOWN + 1 else [])
 
 
 def comparison(replay: Replay) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from .. import mechanisms
 from ..analysis import Segment, Slack, critical_path, dma_rows, overlap, shares, slack, stalls
 from ..analysis.history import History, history
 from ..analysis.movement import Overlap
@@ -39,7 +40,7 @@ def record(result: Result, progress: Tell | None = None) -> dict[str, Any]:
 def text(result: Result, segments: int = 0, loosest: int = 5, progress: Tell | None = None) -> str:
     """All of it; `segments` of the critical path from its end, and the `loosest` instructions by slack."""
     facts, path, spare = _facts(result, progress)
-    out = [f"{result.program.name} on {result.chip.name}: body {us(result.duration_ns)}", *extrapolated(result.chip.extrapolated, "  ")]
+    out = [f"{result.program.name} on {result.chip.name}: body {us(result.duration_ns)}", *changed(result)]
     out += ["", "each engine's time:"]
     rows: list[tuple[str, ...]] = [(p.engine, p.cause, p.on or "-", us(p.ns), _percent(p.share)) for p in stalls(result, facts)]
     out += table(("engine", "cause", "of", "time", "of body"), rows, indent="  ")
@@ -67,6 +68,12 @@ def _facts(result: Result, progress: Tell | None) -> tuple[History, tuple[Segmen
     first, second = weighted(progress, 2, 3)
     facts = history(result.table, result.timeline)
     return facts, critical_path(result, facts, first), slack(result, facts, second)
+
+
+def changed(result: Result) -> list[str]:
+    """Lines under a head: what about the chip is not as in its file, and that it is extrapolated."""
+    changes = mechanisms.changes(result.chip.overrides, result.without)
+    return [*([f"  {changes}"] if changes else []), *extrapolated(result.chip.extrapolated, "  ")]
 
 
 def _slack(result: Result, ns: Any, bounds: Sequence[str], loosest: int) -> list[str]:

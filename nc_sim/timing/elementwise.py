@@ -106,7 +106,7 @@ def stream_ns(work: Work, engine: Engine, chip: Reader) -> Fraction:
     cycles = work.elements * cycles_per_element(work, engine, chip)
     if work.indices:
         cycles += work.indices * Fraction(chip(f"gpsimd.{work.kind}.cycles_per_index"))
-    return cycles * c.cycle_ticks(engine) / c.ticks_per_ns
+    return cycles * chip.cycle_ticks(engine) / c.ticks_per_ns
 
 
 def _streamed(work: Work, engine: Engine, fixed: Fraction, gap: Fraction, chip: Reader) -> Cost:

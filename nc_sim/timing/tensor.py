@@ -47,7 +47,7 @@ def stream(work: Work, chip: Reader) -> tuple[Cost, int, States]:
     if (slowed := c.numbers["tensor.activity_throttle"].value) != 1:  # off counts as unused
         cycles *= slowed
         chip("tensor.activity_throttle")
-    cycle = c.cycle_ticks(Engine.TENSOR)
+    cycle = chip.cycle_ticks(Engine.TENSOR)
     units = math.ceil(cycles * cycle * throttle_scale(chip))
     # Rule of thumb of the public cost tables: products start at least `min_interval` cycles apart.
     missing = max(Fraction(0), chip("tensor.min_interval_cycles") - cycles) * cycle / c.ticks_per_ns
@@ -65,10 +65,10 @@ def throttle(chip: Reader, phase_ns: Fraction) -> Throttle:
         return Throttle(0, 0, 1, 1, 0, False)
     scale = throttle_scale(chip)
     if chip("tensor.gate.kind") == "streaks":
-        limit, idle = (chip(f"tensor.gate.{k}_cycles") * chip.chip.cycle_ticks(Engine.SYNC) for k in ("full", "idle"))
+        limit, idle = (chip(f"tensor.gate.{k}_cycles") * chip.cycle_ticks(Engine.SYNC) for k in ("full", "idle"))
         return Throttle(0, 0, scale, int(_ratio(chip) * scale), 0, False, limit, idle)
     starts_gated = chip("tensor.gate.initial") == "gated"
-    window = chip("tensor.gate.window_cycles") * chip.chip.cycle_ticks(Engine.SYNC)
+    window = chip("tensor.gate.window_cycles") * chip.cycle_ticks(Engine.SYNC)
     threshold = math.ceil(chip("tensor.gate.threshold") * window * scale)
     gated = _ratio(chip) * scale
     return Throttle(window, chip.chip.ticks(phase_ns) % window, scale, int(gated), threshold, starts_gated)

@@ -33,6 +33,7 @@ from ..progress import Tell, told, weighted
 from ..result import Result, body_ticks
 from ..table import Ints, Op, Table, When
 from ..timeline import Timeline, step_ends
+from ..workloads import NAMES
 from .operands import Printer, moved, packet_bytes, place
 from .stored import (
     LIMIT,
@@ -388,7 +389,12 @@ def save(result: Result, folder: str | Path, progress: Callable[[int, int], None
     Files are written as they are made, so memory stays that of one column. `progress` is called now and then with work
     done and work in all.
     """
-    folder = Path(folder)
+    _save(result, Path(folder), progress)
+    return Path(folder)
+
+
+def _save(result: Result, folder: Path, progress: Callable[[int, int], None] | None) -> str:
+    """The program's digits."""
     told = _Told(progress, 2 * len(result.steps) + len(result.program.steps))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -401,6 +407,16 @@ def save(result: Result, folder: str | Path, progress: Callable[[int, int], None
     except OSError as e:
         raise ProgramError(str(folder), f"cannot be written: {e.strerror}", "a folder that can be made and written to") from None
     told.end()
+    return number
+
+
+def save_alone(result: Result, folder: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
+    """As `save`; then runs that were saved there before, of other programs, are removed: the folder is that of the last run."""
+    folder = Path(folder)
+    number = _save(result, folder, progress)
+    for path in (*folder.glob(f"*{TRACE_SUFFIX}"), *folder.glob(f"neff_*{PROGRAM_SUFFIX}")):
+        if re.fullmatch(r"(\d{20})_instid_\d+_vnc_\d+|neff_(\d{20})", path.name.split(".")[0]) and number not in path.name:
+            path.unlink(missing_ok=True)
     return folder
 
 
@@ -505,11 +521,15 @@ def _stored(name: str, column: Column) -> Iterator[tuple[str, list[Any]]]:
 def load(path: str | Path, progress: Tell | None = None) -> Trace:
     """The trace of a file, or the only one of a folder; the program is not needed. `progress` is told of records read."""
     where = Path(path)
+    if not where.exists() and str(path) in NAMES:
+        raise ProgramError(str(path), "a program, not a run", f"the folder of a run: nc-sim run {path}, then out/{path}")
     if where.is_dir():
         found = sorted(p.name for p in where.glob(f"*{TRACE_SUFFIX}") if not p.name.startswith("."))
         if len(found) != 1:
             what = f"{len(found)} traces: {', '.join(found[:4])}{', …' * (len(found) > 4)}" if found else "no trace"
-            raise ProgramError(str(where), what, f"one *{TRACE_SUFFIX}, or the path of a file")
+            newest = max(found, key=lambda n: (where / n).stat().st_mtime_ns, default="")
+            told = f"the path of one of them; the newest is {newest}" if found else f"one *{TRACE_SUFFIX}, or the path of a file"
+            raise ProgramError(str(where), what, told)
         where /= found[0]
     return attrs.evolve(unpack(_read(where, "a trace"), str(where), progress), path=where)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..isa import Engine
 from ..isa.errors import ProgramError
+from ..mechanisms import changes
 from ..result import Result
 from ..table import Ints
 from .hardware import Trace, trace_of
@@ -206,7 +207,9 @@ def _title(trace: Trace, column_ns: float, width: int) -> list[str]:
     first = f"{escape(m['program'], width)} on {escape(m['chip'])}: body {m['duration_ns']:,} ns, total {total:,} ns, simulated"
     first += ", extrapolated" if m.get("extrapolated") else ""
     counts = f"{_count(len(i), 'instruction')}, {_count(len(t), 'DMA transfer')} of {moved:,} bytes"
-    return [shorten(first, width), shorten(f"{counts}; a column is {column} ns", width)]
+    changed = changes(m["what_if"], m["without"])
+    lines = [first, *([escape(changed, width)] if changed else []), f"{counts}; a column is {column} ns"]
+    return [shorten(line, width) for line in lines]
 
 
 def _count(number: int, thing: str) -> str:

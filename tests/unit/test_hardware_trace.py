@@ -393,12 +393,25 @@ def test_what_is_no_trace_says_so(saved: Path, tmp_path: Path) -> None:
     assert message(program) == "PATH format: 'nc-sim compiled program'; 'nc-sim hardware trace'"
 
 
+def test_a_folder_of_the_last_run_alone_loses_earlier_runs_and_nothing_else(tmp_path: Path) -> None:
+    hardware.save_alone(run(handshake()), tmp_path)
+    mine = [tmp_path / n for n in ("notes.ntff.msgpack", "neff_1.neff.msgpack", "x.txt")]
+    for path in mine:
+        path.write_bytes(b"mine")
+    hardware.save_alone(run(scale_exp()), tmp_path)
+    run(scale_exp()).save(tmp_path / "other")
+    kept = sorted(p.name for p in (tmp_path / "other").iterdir())
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == sorted([*kept, *(p.name for p in mine)])
+
+
 def test_two_traces_in_a_folder_are_refused_by_name(tmp_path: Path) -> None:
     names = [file_of(run(p).save(tmp_path / p.name)) for p in (handshake(), scale_exp())]
     for path in names:
         path.rename(tmp_path / path.name)
     first, second = sorted(p.name for p in names)
-    assert message(tmp_path) == f"PATH: 2 traces: {first}, {second}; one *.ntff.msgpack, or the path of a file"
+    for path, second_of in ((tmp_path / first, 2_000), (tmp_path / second, 1_000)):
+        os.utime(path, (second_of, second_of))
+    assert message(tmp_path) == f"PATH: 2 traces: {first}, {second}; the path of one of them; the newest is {first}"
 
 
 def test_another_format_and_an_unknown_version_are_refused(saved: Path, tmp_path: Path) -> None:

@@ -465,3 +465,26 @@ def test_values_false_knows_constants_and_nothing_else() -> None:
     ):
         simulate(build(True), values=False)
     assert ran(simulate(build(True)), "MEMSET") == [("Vector", "MEMSET")] * 6
+
+
+@pytest.mark.parametrize(
+    "compare",
+    [
+        lambda r: r == 0,
+        lambda r: r != 5,
+        lambda r: r in (1, 2),
+        lambda r: r < 3,
+        lambda r: r >= 3,
+        lambda r: r == np.int32(1),
+    ],
+)
+def test_a_register_compared_while_the_program_is_built_is_refused_as_its_value_comes_later(compare: Callable[[Register], bool]) -> None:
+    p = Program("p")
+    for r in p.dynamic_range(4):
+        with pytest.raises(
+            ProgramError, match=r"register \w+ compared with .* while the program is built; a register instruction or a loop"
+        ):
+            compare(r)
+    assert r == Register(r.name)
+    assert r != Register("other")
+    assert len({r, Register(r.name)}) == 1

@@ -216,3 +216,24 @@ def test_a_run_without_hbm_has_no_place_on_the_picture_but_one_in_the_table(tmp_
     assert [math.isinf(q.intensity) for q in study.points] == [True]
     assert "inside" in study.text()
     assert study.points[0].bound in ("compute", "SBUF")
+
+
+def test_bytes_of_transposes_belong_to_no_roof() -> None:
+    """Fifty bf16 products of N = 512 alone, and with four hundred transposes beside: the time is longer, the roof is the same."""
+
+    def products(transposes: int) -> nc_sim.Program:
+        p = nc_sim.Program("products")
+        s, m = p.sbuf((128, 128), "bfloat16"), p.sbuf((128, 512), "bfloat16")
+        c, t = p.psum((128, 512)), p.psum((128, 128), "bfloat16")
+        p.memset(dst=s, value=1.0)
+        p.memset(dst=m, value=1.0)
+        for _ in range(50):
+            p.nc_matmul(dst=c, stationary=s, moving=m, accumulate=False)
+        for _ in range(transposes):
+            p.nc_transpose(dst=t, data=s)
+        return p
+
+    (alone,), (beside,) = (points(nc_sim.simulate(products(n), values=False)) for n in (0, 400))
+    assert alone.bound == beside.bound == "compute"
+    assert beside.roofs["SBUF"] == alone.roofs["SBUF"] == pytest.approx(2 * 128 * 128 * 2.4)
+    assert beside.of_roof < 0.5 * alone.of_roof

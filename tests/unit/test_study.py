@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from conftest import REPOSITORY
 from nc_sim import ProgramError
+from nc_sim import chip as chips
 from nc_sim.__main__ import main
 from nc_sim.report.study import rmsnorm as study
 from nc_sim.report.study.measurement import Study
@@ -144,3 +145,10 @@ def test_the_readme_shows_the_table_that_the_command_prints() -> None:
     table = [line for line in study.text(study.rmsnorm_study()).splitlines() if line.split(" ")[0] in ("variant", *study.TITLES)]
     assert len(table) == 4
     assert "\n".join(table) in shown
+
+
+def test_what_was_published_of_trn2_stands_beside_trn2_as_it_is_alone() -> None:
+    assert study.rmsnorm_study().published is not None
+    assert study.rmsnorm_study(chip="trn1").published is None
+    assert study.rmsnorm_study(chip=chips.load("trn2").what_if({"clock.vector_mhz": 480})).published is None
+    assert study.rmsnorm_study(8, 512).published is None

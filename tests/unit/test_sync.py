@@ -7,7 +7,7 @@ the order in which they first issue; a DMA raises one by 16.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -702,3 +702,16 @@ def test_every_instruction_has_one_wait_at_most_and_every_engine_counts_its_comp
             control = ("register_move", "register_alu", "compare_branch", "event_semaphore", "nop", "act_table_load", "ldweights")
             silent = s.instruction.mnemonic in control or (s.instruction.mnemonic == "matmul" and "passes=low" in str(s.instruction))
             assert s.updates == (() if silent else (Update(OWN[s.engine], UpdateOp.ADD, 1),))
+
+
+@pytest.mark.parametrize("signal", [lambda s: {"update": [s.add(1)]}, lambda s: {"wait": s >= 1}, lambda s: {"update": s.set(2)}])
+def test_a_semaphore_of_another_program_is_refused_though_one_of_this_has_its_number(signal: Callable[[Any], Mapping[str, Any]]) -> None:
+    other, mine = Program("other"), Program("mine")
+    theirs, own = other.semaphore("theirs"), mine.semaphore("own")
+    t = mine.sbuf((128, 8), "float32")
+    assert theirs.id == own.id
+    with pytest.raises(ProgramError, match=r"memset: an? (wait|update) with a semaphore of another program; one of mine, from p.semaphore"):
+        mine.memset(dst=t, value=1.0, **signal(theirs))
+    mine.memset(dst=t, value=1.0, **signal(own))
+    step = mine.steps[0]
+    assert all(s.owner is None for s in (*step.waits, *step.updates))  # programs are kept apart and can be pickled

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nc_sim import ChipError, Program, ProgramError, Unimplemented, Unsupported, chip, simulate
+from nc_sim import ChipError, Program, ProgramError, Unimplemented, Unsupported, chip, simulate, workloads
 from nc_sim.chip import Chip
 from nc_sim.lower import lower
 from nc_sim.mechanisms import MECHANISMS, without
@@ -365,3 +365,31 @@ def test_a_result_names_the_assumed_numbers_it_rests_on_and_no_others() -> None:
     p.memset(dst=t, value=1.0)
     p.dma_copy(dst=y, src=t)
     assert set(simulate(p).assumed) == {"sequencer.gpsimd.event_semaphore_gap_ns"}
+
+
+def test_a_clock_is_among_the_numbers_that_a_run_on_its_engine_rests_on() -> None:
+    softmax = workloads.load("softmax").build()
+    r = simulate(softmax, values=False, what_if={"clock.vector_mhz": 480})
+    assert r.assumed["clock.vector_mhz"] == "assumed: what-if"
+    assert "clock.tensor_mhz" not in r.used
+
+
+def test_a_program_without_products_rests_on_no_clock_gate_and_one_without_dma_on_no_dma_engine() -> None:
+    softmax = simulate(workloads.load("softmax").build(), values=False, without=["clock-gate"])
+    assert not [k for k in softmax.used if k.startswith("tensor.gate.")]
+    assert not [k for k in softmax.assumed if k.startswith("tensor.gate.")]
+    p = Program("fill")
+    p.memset(dst=p.sbuf((128, 8), "float32"), value=1.0)
+    assert {k for k in simulate(p).used if k.startswith("dma.")} <= {"dma.partitions_per_engine"}
+
+
+def test_a_text_where_a_list_of_mechanisms_is_wanted_is_refused_whole() -> None:
+    with pytest.raises(ProgramError, match=r"without: the text 'clock-gate'; a list of names, \['clock-gate'\]"):
+        simulate(workloads.load("softmax").build(), values=False, without="clock-gate")
+
+
+def test_an_output_that_was_not_computed_says_so() -> None:
+    r = simulate(workloads.load("softmax").build())
+    assert dict(r.outputs) == {}
+    with pytest.raises(ProgramError, match="no values: 'y' was not computed; inputs, or values=True, of simulate"):
+        r.outputs["y"]

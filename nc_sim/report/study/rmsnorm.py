@@ -57,7 +57,8 @@ def rmsnorm_study(
         (got,) = rt.run(partial(_thread, framework, body, x, w))
         _compare(name, got, x, w)
         variants[name], runtimes[name] = measure(framework), rt
-    published = PUBLISHED if [rows, cols] == PUBLISHED["shape"] else None
+    same = [rows, cols] == PUBLISHED["shape"] and chip.name == "trn2" and not chip.overrides
+    published = PUBLISHED if same else None  # nothing is known of other sizes and chips
     return Study({"shape": [rows, cols]}, variants, runtimes, published)
 
 

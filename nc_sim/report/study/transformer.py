@@ -297,7 +297,7 @@ def text(study: Study) -> str:
         there = [str(known[name][v]) if name in known else "-" for v in ("eager", "compiled")]
         per = ["-" if form[k] is None else f"{form[k]:.2f}" for k in ("simulated", "published")]
         events.append((name, *row, *there, *per))
-    lines += ["", *table(head, side), "", "Events of the runtime and the cores in one pass; published: one forward of ESM-2 650M"]
+    lines += ["", *table(head, side), "", "Events of the runtime and the cores in one pass; published: one forward of ESM-2 650M on trn2"]
     lines += table(
         ("event", *study.variants, "published eager", "published compiled", "per eager dispatch", "published"), events, indent="  "
     )
