@@ -16,6 +16,7 @@ from ..chip import Chip
 from ..isa import Engine
 from ..isa.errors import NcSimError
 from ..mechanisms import MECHANISMS
+from ..notebook import Records, Shown
 from ..result import Result
 from ..schema import SCHEMA
 from .again import again
@@ -53,22 +54,22 @@ class Gain:
 
 
 @attrs.frozen
-class Explanation:
+class Explanation(Shown):
     """What bounds a run, and what promises to change it."""
 
     program: str
     chip: str
     extrapolated: str | None  # why results on this chip are
     body_ns: float
-    bounds: tuple[Share, ...]  # the critical path by what it is spent on, the largest first
-    lines: tuple[Share, ...]  # and by source line
+    bounds: Records[Share]  # the critical path by what it is spent on, the largest first
+    lines: Records[Share]  # and by source line
     sentences: tuple[str, ...]
-    gains: tuple[Gain, ...]  # every change, the largest gain first
+    gains: Records[Gain]  # every change, the largest gain first
 
     @property
-    def promising(self) -> tuple[Gain, ...]:
+    def promising(self) -> Records[Gain]:
         """The changes that are told."""
-        return tuple(g for g in self.gains if g.gain >= LEAST)[:PROMISES]
+        return Records(g for g in self.gains if g.gain >= LEAST)[:PROMISES]
 
     def text(self) -> str:
         """Sentences, then the changes."""
@@ -155,7 +156,7 @@ def explain(result: Result, changes: Iterable[Change] = CHANGES, engine: str = "
     sentences = _sentences(result, spent, lines, parts)
     gains = sorted(_gains(result, changes, engine), key=lambda g: -g.gain_ns)
     chip = result.chip
-    return Explanation(result.program.name, chip.name, chip.extrapolated or None, body, spent, lines, tuple(sentences), tuple(gains))
+    return Explanation(result.program.name, chip.name, chip.extrapolated or None, body, spent, lines, tuple(sentences), Records(gains))
 
 
 def _gains(result: Result, changes: Iterable[Change], engine: str) -> Iterable[Gain]:
@@ -173,7 +174,7 @@ def _gains(result: Result, changes: Iterable[Change], engine: str) -> Iterable[G
         yield Gain(c.name, c.says, c.hint, then, body - then, share, {k: str(v) for k, v in what_if.items()})
 
 
-def _spent(result: Result, segments: Iterable[Segment]) -> tuple[Share, ...]:
+def _spent(result: Result, segments: Iterable[Segment]) -> Records[Share]:
     """The critical path by what it is spent on."""
     return shares(result, (attrs.evolve(s, kind=_group(s)) for s in segments), "kind")
 

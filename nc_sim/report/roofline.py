@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,8 @@ from ..analysis.roofs import DMA, HBM, SBUF, Ceiling, Point, ceilings, points
 from ..analysis.sweeps import Case
 from ..chip import Chip
 from ..isa import COMPUTE, Engine
-from ..isa.errors import ProgramError, Unsupported
+from ..isa.errors import ProgramError
+from ..notebook import Shown, frame
 from ..result import Result
 from . import picture
 from .text import extrapolated, table
@@ -26,7 +26,7 @@ SMALL = 7
 
 
 @attrs.frozen
-class Roofline:
+class Roofline(Shown):
     """Points of runs, and the ceilings of their chips for the engines they lie on."""
 
     points: tuple[Point, ...]
@@ -113,15 +113,6 @@ def _told_apart(found: Sequence[Point]) -> tuple[Point, ...]:
         seen[key] = seen.get(key, 0) + 1
         out.append(attrs.evolve(p, name=f"{p.name} #{seen[key]}") if key in many else p)
     return tuple(out)
-
-
-def frame(records: Sequence[dict[str, Any]]) -> Any:
-    """Records as a pandas data frame; Unsupported without pandas."""
-    try:
-        pandas: Any = importlib.import_module("pandas")
-    except ImportError:
-        raise Unsupported("data frame", "the package pandas is not installed", "pip install pandas, or the records") from None
-    return pandas.DataFrame.from_records(records)
 
 
 def _rate(per_ns: float, unit: str) -> str:

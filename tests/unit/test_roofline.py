@@ -16,7 +16,8 @@ from nc_sim import Program, ProgramError, Result, Unsupported, simulate, workloa
 from nc_sim.analysis.roofs import ceilings, points
 from nc_sim.chip import load
 from nc_sim.isa import COMPUTE
-from nc_sim.report.roofline import Roofline, frame, roofline
+from nc_sim.notebook import frame
+from nc_sim.report.roofline import Roofline, roofline
 from nc_sim.testing import programs
 from nc_sim.testing.bounds import HBM, rooflines
 
