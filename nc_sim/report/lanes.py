@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..analysis.history import history
 from ..isa import Engine
 from ..isa.errors import ProgramError
-from ..result import Result
+from ..result import Result, body_ticks
 from ..table import Role, Rule
 from . import picture
 from .picture import Canvas, text_width
@@ -65,7 +65,7 @@ def lanes(result: Result, name: str | None = None) -> Lanes:
     facts, n, ns = history(table, timeline), table.rows, float(1 / table.ticks_per_ns)
     role, start = table.role[:n], timeline.start[:n]
     array = (table.rule == Rule.LOAD) | (table.rule == Rule.STREAM)
-    end = np.where(array, facts.streamed[:n], start + facts.issue)
+    end = np.minimum(np.where(array, facts.streamed[:n], start + facts.issue), body_ticks(table, timeline))
     works = (role == Role.EXECUTE) | (role == Role.STREAM)
     # the last stream is that of software descriptors, whose time GpSimd's sequencer has spent
     low = (role == Role.CONTROL) | (role == Role.ACCEPT) | ((role == Role.TRIGGER) & (np.arange(n) < table.stream_ptr[-2]))

@@ -37,18 +37,23 @@ def test_the_boxes_of_an_engine_are_as_long_as_stalls_calls_it_busy(name: str) -
 
 
 def test_boxes_worked_out_by_hand() -> None:
-    """Two memsets on VectorE, of 960 and of 1920 elements a partition: 0.8 cycles each at 0.96 GHz, and the same gap behind both."""
+    """Memsets on VectorE of 960 and 1920 elements a partition: 0.8 cycles each at 0.96 GHz, and the same gap behind both.
+
+    The last box ends with the body, where a result is visible before the engine could have taken another.
+    """
     p = Program("fills")
     a, b = p.sbuf((128, 960), "float32"), p.sbuf((128, 1920), "float32")
     p.memset(dst=a, value=0.0, engine="vector")
     p.memset(dst=b, value=0.0, engine="vector")
+    p.memset(dst=a, value=0.0, engine="vector")
     result = simulate(p, values=False)
     shown = lanes.lanes(result, "two")
     (lane,) = (e for e in shown.engines if e.name == "Vector")
-    assert (shown.name, shown.body, lane.opcode) == ("two", result.duration_ns, ("MEMSET", "MEMSET"))
-    first, second = (lane.end - lane.start).tolist()
+    assert (shown.name, shown.body, lane.opcode) == ("two", result.duration_ns, ("MEMSET",) * 3)
+    first, second, _ = (lane.end - lane.start).tolist()
     assert second - first == pytest.approx(800)
-    assert lane.start[1] == pytest.approx(lane.end[0])
+    assert lane.start[1:].tolist() == pytest.approx(lane.end[:-1].tolist())
+    assert lane.end[-1] == pytest.approx(result.duration_ns)
     assert shown.moving[0].size == 0
 
 
