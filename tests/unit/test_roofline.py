@@ -142,7 +142,7 @@ def test_a_data_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_data_frame_has_a_row_for_each_point() -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = pytest.importorskip("pandas", reason="the extra frame is not installed")
     study = roofline([run("matmul"), run("softmax")])
     found = study.frame()
     assert isinstance(found, pandas.DataFrame)
