@@ -1,6 +1,6 @@
 """What a notebook shows: small HTML tables, and pictures where matplotlib is there. Bounded in size, whatever the run's.
 
-Every text is escaped. A table has at most `MOST` rows and tells how many more there are; a picture is drawn of runs up to
+Every text is escaped. A table has at most `MOST` rows, or `RECORDS`, and tells how many more there are; a picture is drawn of runs up to
 `DRAWN` instructions.
 """
 
@@ -35,7 +35,7 @@ from . import lanes, text
 from .roofline import Roofline, draw
 from .study.measurement import Study
 
-MOST = 20  # rows of a table
+MOST, RECORDS = 20, 50  # rows of a table, and of one of a report's records
 LONGEST = 160  # letters of a cell
 LINES, WIDEST = 60, 300  # of plain text
 DRAWN = 2_000  # instructions of a run with a picture
@@ -86,15 +86,15 @@ def _title(name: str, said: str = "", extrapolated: str | None = "") -> list[str
     return out + ([f"<p><i>extrapolated: {escape(extrapolated)}</i></p>"] if extrapolated else [])
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], count: int, what: str = "rows") -> str:
-    """The first rows of `count`; numbers stand right."""
-    shown = [list(row) for row in islice(rows, MOST)]
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], count: int, what: str = "rows", most: int = MOST) -> str:
+    """The first of `count` rows; numbers stand right."""
+    shown = [list(row) for row in islice(rows, most)]
     aligned = ["right" if _numeric([r[k] for r in shown]) else "left" for k in range(len(head))]
     body, heads = (
         ["".join(f'<{tag} style="text-align: {a}">{_cell(v)}</{tag}>' for v, a in zip(row, aligned, strict=True)) for row in part]
         for tag, part in (("td", shown), ("th", [head]))
     )
-    more = _part("p", f"{CUT} and {count - MOST:,} more {what}") if count > MOST else ""
+    more = _part("p", f"{CUT} and {count - most:,} more {what}") if count > most else ""
     rows_of = "".join(f"<tr>{row}</tr>" for row in body)
     return f"<table><thead><tr>{heads[0]}</tr></thead><tbody>{rows_of}</tbody></table>{more}"
 
@@ -214,14 +214,14 @@ OF_OPCODE = ("count", "measured_median_ns", "simulated_median_ns", "median_durat
 
 @html.register
 def _(of: Records) -> str:  # type: ignore[type-arg]
-    return _table(*_records(of[:MOST]), len(of)) if of else _part("p", "nothing")
+    return _table(*_records(of[:RECORDS]), len(of), most=RECORDS) if of else _part("p", "nothing")
 
 
 def _records(of: Records[Any]) -> tuple[list[str], list[list[str]]]:
     """Names of fields, and the first rows."""
     names = [a.name for a in attrs.fields(type(of[0]))]
-    rows = [[str(_plain(n, getattr(r, n))) for n in names] for r in of[:MOST]]
-    more = [[f"{CUT} and {len(of) - MOST:,} more", *[""] * (len(names) - 1)]] if len(of) > MOST else []
+    rows = [[str(_plain(n, getattr(r, n))) for n in names] for r in of[:RECORDS]]
+    more = [[f"{CUT} and {len(of) - RECORDS:,} more", *[""] * (len(names) - 1)]] if len(of) > RECORDS else []
     return [n.replace("_", " ") for n in names], rows + more
 
 
