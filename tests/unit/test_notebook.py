@@ -143,7 +143,7 @@ def test_texts_of_a_user_are_escaped(result: Result) -> None:
 
 
 def test_what_is_shown_of_a_large_run_is_small() -> None:
-    calls, most = 4_000, 40_000  # bytes: ten for each call
+    calls, most = 2_500, 40_000  # bytes: 16 for each call
     p = Program("many")
     t = p.sbuf((128, 4), "float32")
     for _ in range(calls):
@@ -160,6 +160,8 @@ def test_what_is_shown_of_a_large_run_is_small() -> None:
     assert "more than 2,000 instructions" in "".join(page(result).said)
     assert f"{calls - 20:,} more calls" in "".join(page(p).said)
     assert len(page(p).tables[1]) == 21
+    assert text_of(path).splitlines()[-1].strip() == f"… and {len(path) - 50:,} more"
+    assert f"… and {len(path) - 50:,} more rows" in page(path).said
 
 
 def test_failed_cases_come_first_where_not_all_are_shown() -> None:
