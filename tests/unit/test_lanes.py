@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from nc_sim import Program, ProgramError, Result, simulate, workloads
 from nc_sim.analysis import overlap, stalls
 from nc_sim.isa import Engine
 from nc_sim.report import lanes, picture
+from nc_sim.testing import programs
 
 needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="the extra plot is not installed")
 
@@ -23,17 +25,29 @@ def run(name: str, **sizes: Any) -> Result:
     return simulate(workloads.load(name).build(**sizes), values=False)
 
 
-@pytest.mark.parametrize("name", ["attention", "softmax", "transformer"])
-def test_the_boxes_of_an_engine_are_as_long_as_stalls_calls_it_busy(name: str) -> None:
-    """Weights that load behind a product overlap with it, so of the array only products count: there `stalls` may say more."""
-    result = run(name)
+def boxes_are_busy(result: Result) -> None:
     drawn = {lane.name: lane for lane in lanes.lanes(result).engines}
-    for engine in (Engine.VECTOR.label, Engine.SCALAR.label):
-        lane = drawn[engine]
+    for engine in (Engine.VECTOR.label, Engine.SCALAR.label, Engine.GPSIMD.label):
         busy = sum(p.ns for p in stalls(result) if p.engine == engine and p.cause == "busy")
+        if engine not in drawn:
+            assert busy == 0
+            continue
+        lane = drawn[engine]
         assert float((lane.end - lane.start)[~lane.low].sum()) == pytest.approx(busy)
         start, end = lane.start[~lane.low], lane.end[~lane.low]
         assert (start[1:] >= end[:-1]).all()
+
+
+@pytest.mark.parametrize("name", ["attention", "softmax", "transformer"])
+def test_the_boxes_of_an_engine_are_as_long_as_stalls_calls_it_busy(name: str) -> None:
+    """Not of the array: weights that load behind a product overlap with it."""
+    boxes_are_busy(run(name))
+
+
+@settings(max_examples=40)
+@given(programs())
+def test_the_boxes_of_any_program_are_as_long_as_stalls_calls_it_busy(program: Program) -> None:
+    boxes_are_busy(simulate(program, values=False))
 
 
 def test_boxes_worked_out_by_hand() -> None:
