@@ -27,14 +27,14 @@ class Shown:
         cls._repr_pretty_ = Shown._repr_pretty_  # type: ignore[method-assign]
 
     def _repr_html_(self) -> str:
-        from .report.notebook import html
+        from .report.notebook import html, with_cells
 
-        return html(self)
+        return with_cells(html(self))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        from .report.notebook import plain_text
+        from .report.notebook import plain_text, with_cells
 
-        printer.text(plain_text(self))
+        printer.text(with_cells(plain_text(self)))
 
 
 def frame(rows: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Any:

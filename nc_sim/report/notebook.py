@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 import functools
+import linecache
 import math
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -67,6 +70,19 @@ def plain_text(of: Any) -> str:
         lines = str(of.text() if callable(getattr(of, "text", None)) else repr(of)).splitlines()
     more = [f"{CUT} and {len(lines) - LINES:,} more lines"] if len(lines) > LINES else []
     return "\n".join([*(line if len(line) <= WIDEST else line[:WIDEST] + CUT for line in lines[:LINES]), *more])
+
+
+def with_cells(told: str) -> str:
+    """Lines of cells by the cell's number, `In[3]:5`: to Jupyter a cell is a file that is named by a hash of its text."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named: Any = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    if named is None:
+        return told
+    names = {Path(file).name: found[1] for file in list(linecache.cache) if (found := named(file))}
+    return CELL.sub(lambda m: names.get(m[1], m[1]) + ":", told)
+
+
+CELL = re.compile(r"\b(\d+\.py):(?=\d)")
 
 
 # --- pieces ------------------------------------------------------------------------------------------------------

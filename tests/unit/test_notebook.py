@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import linecache
 import re
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -231,6 +233,27 @@ def test_records_stay_the_tuples_they_are(result: Result) -> None:
     assert page(parts[:0]).said == ["nothing"]
 
 
+def test_lines_of_cells_are_told_by_the_number_of_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jupyter compiles a cell as a file in a folder of its own; `format_code_name` of its compiler tells the number."""
+    cell = "/tmp/ipykernel_7/3185498722.py"
+    source = "p = Program('cell')\nt = p.sbuf((128, 4), 'float32')\np.memset(dst=t, value=0.0)\np.tensor_copy(dst=t, src=t)\n"
+    names: dict[str, Any] = {"Program": Program, "__name__": "__main__"}
+    exec(compile(source, cell, "exec"), names)
+    p = names["p"]
+    assert "3185498722.py:3" in p._repr_html_()
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=lambda name: ("Cell", "In[4]") if name == cell else None))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(linecache.cache, cell, (0, None, [], cell))
+    result = simulate(p, values=False)
+    for of in (p, stalls(result), critical_path(result), explain(result, ())):
+        assert "3185498722" not in of._repr_html_() + text_of(of)
+    assert [row[3] for row in page(p).tables[1][1:]] == ["In[4]:3", "In[4]:4"]
+    assert "In[4]:4" in text_of(explain(result, ()))
+    assert p.steps[0].line == "3185498722.py:3"  # what is kept does not depend on when the cell ran
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert "3185498722.py:3" in p._repr_html_()
+
+
 def test_a_notebook_that_jupyter_executes_holds_tables_and_pictures_and_stays_small() -> None:
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: no notebook is executed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed: no notebook is executed")
@@ -240,12 +263,14 @@ def test_a_notebook_that_jupyter_executes_holds_tables_and_pictures_and_stays_sm
         "from nc_sim.analysis import stalls; stalls(r)",
         "nc_sim.roofline(r)",
         "r.chip",
+        "p = nc_sim.Program('cell')\np.memset(dst=p.sbuf((128, 4), 'float32'), value=0.0)\np",
     )
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
     nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute()
     outputs = [cell.outputs[-1]["data"] for cell in book.cells]
-    assert ["<table>" in o["text/html"] for o in outputs] == [True] * 4
-    assert ["<img" in o["text/html"] for o in outputs] == [find_spec("matplotlib") is not None and k in (0, 2) for k in range(4)]
+    assert ["<table>" in o["text/html"] for o in outputs] == [True] * 5
+    assert "In[5]:2" in outputs[4]["text/html"]
+    assert ["<img" in o["text/html"] for o in outputs] == [find_spec("matplotlib") is not None and k in (0, 2) for k in range(5)]
     assert outputs[0]["text/plain"].startswith("softmax on trn2 (NeuronCore-v3)")
     assert len(outputs[1]["text/plain"].splitlines()) == 1 + len(stalls(simulate(workloads.load("softmax").build(), values=False)))
     assert sum(len(text) for o in outputs for text in o.values()) < 500_000
