@@ -78,8 +78,8 @@ def with_cells(told: str) -> str:
     named: Any = getattr(getattr(shell, "compile", None), "format_code_name", None)
     if named is None:
         return told
-    names = {Path(file).name: found[1] for file in list(linecache.cache) if (found := named(file))}
-    return CELL.sub(lambda m: names.get(m[1], m[1]) + ":", told)
+    names: dict[str, str] = {Path(file).name: found[1] for file in list(linecache.cache) if (found := named(file))}
+    return CELL.sub(lambda m: f"{names.get(m[1], m[1])}:", told)
 
 
 CELL = re.compile(r"\b(\d+\.py):(?=\d)")
