@@ -17,6 +17,7 @@ import attrs
 
 from .isa import Engine
 from .isa.errors import ChipError, Unspecified, Unsupported
+from .notebook import Shown
 from .schema import SCHEMA, Entry
 
 STATUSES = ("measured", "documented", "derived", "carried-over", "assumed", "fitted", "unsupported", "unspecified")
@@ -33,8 +34,8 @@ class Number:
     has: str = ""  # of what is unsupported: the generation that has it
 
 
-@attrs.frozen(eq=False)
-class Chip:
+@attrs.frozen(eq=False, repr=False)
+class Chip(Shown):
     """The data of one chip generation. Use `reader()` to look numbers up and learn which were used."""
 
     name: str
@@ -65,6 +66,10 @@ class Chip:
     def reader(self) -> Reader:
         """A look-up that remembers which numbers were used."""
         return Reader(self)
+
+    def __repr__(self) -> str:
+        changed = "".join(f", {k}={v}" for k, v in self.overrides.items())
+        return f"<Chip {self.name}: {self.core}, {len(self.numbers)} numbers{changed}>"
 
     def what_if(self, overrides: Mapping[str, Any]) -> Chip:
         """The chip with numbers replaced by dotted name; an unknown name or an unfit value is refused."""

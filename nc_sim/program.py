@@ -19,6 +19,7 @@ from .isa.dtypes import DType, cast
 from .isa.errors import NcSimError, ProgramError, Unimplemented
 from .isa.lines import user_line
 from .isa.registers import LoopEnd, LoopFor, LoopWhile, Register, RegisterAlloc, RegisterMove, Sequenced
+from .notebook import Shown
 
 NAME = re.compile(r"[A-Za-z_][\w.$-]*")
 HARDWARE_SEMAPHORES = 256
@@ -91,7 +92,7 @@ class Semaphore:
         return int(value)
 
 
-class Program:
+class Program(Shown):
     """A sequence of calls over named tensors.
 
     Every instruction of nki.isa that nc-sim knows is a method: `p.activation(dst=t, op="exp", data=t, scale=0.5)`. Any

@@ -16,6 +16,7 @@ from .chip import Chip
 from .isa import Engine
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
+from .notebook import Shown
 from .simulate import finite, require_engine, run
 from .table import Table
 from .timeline import Timeline, step_ends
@@ -24,7 +25,7 @@ from .trace.profile_csv import Profile
 
 
 @attrs.frozen(eq=False)
-class Replay:
+class Replay(Shown):
     """A replayed profile. Times are ns from the release of Sync."""
 
     profile: Profile

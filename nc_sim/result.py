@@ -15,6 +15,7 @@ from .collection import without_collection
 from .isa import Engine, Memory, Step
 from .isa.dma import Dma
 from .isa.errors import ProgramError
+from .notebook import Shown, frame
 from .program import Program
 from .table import Ints, Table
 from .timeline import Timeline, step_ends
@@ -52,7 +53,7 @@ class Outputs(dict[str, np.ndarray]):
 
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)
-class Result:
+class Result(Shown):
     """A finished run."""
 
     program: Program
@@ -124,6 +125,12 @@ class Result:
     def __repr__(self) -> str:
         said = ", extrapolated" if self.chip.extrapolated else ""
         return f"<Result {self.program.name} on {self.chip.name}: {len(self.steps)} instructions, {self.duration_ns:.1f} ns{said}>"
+
+    def frame(self) -> Any:
+        """The executed instructions as a pandas data frame, in order of their start; Unsupported without pandas."""
+        names = [a.name for a in attrs.fields(Executed)]
+        columns = [*names[:-1], "duration_ns", names[-1]]
+        return frame(({k: getattr(i, k) for k in columns} for i in self.instructions), columns)
 
     def summary(self) -> dict[str, Any]:
         """Plain numbers: times in ns, bytes, flops, instructions and busy time by engine."""

@@ -17,6 +17,7 @@ from ..isa import Engine
 from ..isa.errors import NcSimError
 from ..mechanisms import MECHANISMS
 from ..mechanisms import changes as changes_of
+from ..notebook import Records, Shown
 from ..progress import Tell, told, weighted
 from ..result import Result
 from ..schema import SCHEMA
@@ -55,7 +56,7 @@ class Gain:
 
 
 @attrs.frozen
-class Explanation:
+class Explanation(Shown):
     """What bounds a run, and what promises to change it."""
 
     program: str
@@ -63,15 +64,15 @@ class Explanation:
     extrapolated: str | None  # why results on this chip are
     changes: str  # what about the chip is not as in its file
     body_ns: float
-    bounds: tuple[Share, ...]  # the critical path by what it is spent on, the largest first
-    lines: tuple[Share, ...]  # and by source line
+    bounds: Records[Share]  # the critical path by what it is spent on, the largest first
+    lines: Records[Share]  # and by source line
     sentences: tuple[str, ...]
-    gains: tuple[Gain, ...]  # every change, the largest gain first
+    gains: Records[Gain]  # every change, the largest gain first
 
     @property
-    def promising(self) -> tuple[Gain, ...]:
+    def promising(self) -> Records[Gain]:
         """The changes that are told."""
-        return tuple(g for g in self.gains if g.gain >= LEAST)[:PROMISES]
+        return Records(g for g in self.gains if g.gain >= LEAST)[:PROMISES]
 
     def text(self) -> str:
         """Sentences, then the changes."""
@@ -172,7 +173,7 @@ def explain(result: Result, changes: Sequence[Change] = CHANGES, engine: str = "
         spent,
         lines,
         tuple(sentences),
-        tuple(gains),
+        Records(gains),
     )
 
 
@@ -191,7 +192,7 @@ def _gains(result: Result, changes: Iterable[Change], engine: str) -> Iterable[G
         yield Gain(c.name, c.says, c.hint, then, body - then, share, {k: str(v) for k, v in what_if.items()})
 
 
-def _spent(result: Result, segments: Iterable[Segment]) -> tuple[Share, ...]:
+def _spent(result: Result, segments: Iterable[Segment]) -> Records[Share]:
     """The critical path by what it is spent on."""
     return shares(result, (attrs.evolve(s, kind=_group(s)) for s in segments), "kind")
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..isa import COMPUTE, Engine
 from ..isa.dma import Dma
 from ..lower import queue_name
+from ..notebook import Records
 from ..result import Result, body_ticks
 from ..table import Ints, Role, Rule, Table
 from .history import NONE, History, history
@@ -56,7 +57,7 @@ class Part:
     share: float  # of the body
 
 
-def stalls(result: Result, facts: History | None = None) -> tuple[Part, ...]:
+def stalls(result: Result, facts: History | None = None) -> Records[Part]:
     """The body by engine, cause and what is waited for, of the engines that did anything. Each engine's ticks sum to the body's."""
     lines = Lines(result, facts or history(result.table, result.timeline))
     out: list[Part] = []
@@ -66,7 +67,7 @@ def stalls(result: Result, facts: History | None = None) -> tuple[Part, ...]:
             total[lines.codes[code]] = total.get(lines.codes[code], 0) + ticks
         order = sorted(total, key=lambda c: (list(CAUSES).index(c[0]), c[1]))
         out += [_part(result, e.label, *c, total[c], lines.total) for c in order]
-    return tuple(out)
+    return Records(out)
 
 
 def _part(result: Result, engine: str, cause: str, on: str, ticks: int, total: int) -> Part:

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..isa import Engine, Instruction
 from ..isa.dma import Dma
+from ..notebook import Records
 from ..result import Result, body_ticks
 from ..table import Ints
 from ..timeline import step_ends
@@ -47,7 +48,7 @@ class Rows:
         return self.effective_bytes_per_ns / self.peak_bytes_per_ns
 
 
-def overlap(result: Result) -> tuple[Overlap, ...]:
+def overlap(result: Result) -> Records[Overlap]:
     """Every pair of engines that did anything, and the DMA engines as one: instructions from start to visible result."""
     lines = working(result)
     total = body_ticks(result.table, result.timeline)
@@ -58,7 +59,7 @@ def overlap(result: Result) -> tuple[Overlap, ...]:
         begin, end = lines[name].T
         inside[k] = (np.searchsorted(begin, edges[:-1], side="right") - np.searchsorted(end, edges[:-1], side="right")) > 0
     both = (inside * np.diff(edges)) @ inside.T
-    return tuple(
+    return Records(
         Overlap(a, b, int(both[i, k]), result.chip.ns(int(both[i, k])), int(both[i, k]) / total if total else 0.0)
         for i, a in enumerate(names)
         for k, b in enumerate(names)
@@ -88,7 +89,7 @@ def _union(start: Ints, end: Ints) -> Ints:
     return np.stack([begin[fresh], reach[last]], axis=1)
 
 
-def dma_rows(result: Result) -> tuple[Rows, ...]:
+def dma_rows(result: Result) -> Records[Rows]:
     """DMA by direction and length of rows, loads first, short rows first. What meets no DMA engine is left out."""
     table, timeline, reader = result.table, result.timeline, result.chip.reader()
     step = table.step[table.rows :]
@@ -117,7 +118,7 @@ def dma_rows(result: Result) -> tuple[Rows, ...]:
                 effective_bytes_per_ns=moved / engines if engines else 0.0, peak_bytes_per_ns=peak,
             )
         )  # fmt: skip
-    return tuple(out)
+    return Records(out)
 
 
 def _bytes(i: Instruction) -> int:

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 
 from ..isa.errors import InternalError
+from ..notebook import Records
 from ..progress import PIECES, Tell
 from ..result import Result, body_ticks
 from ..table import Role, Rule, When
@@ -66,7 +67,7 @@ class Share:
     segments: int
 
 
-def critical_path(result: Result, facts: History | None = None, progress: Tell | None = None) -> tuple[Segment, ...]:
+def critical_path(result: Result, facts: History | None = None, progress: Tell | None = None) -> Records[Segment]:
     """The segments from time zero to the end of the body, in order; together they are the body to the tick.
 
     `progress` is told of pieces of its time, from the end.
@@ -79,10 +80,10 @@ def critical_path(result: Result, facts: History | None = None, progress: Tell |
         step = steps[index := int(result.table.step[row])]
         where = queue[int(result.table.ring[row - result.table.rows])] if row >= result.table.rows else step.engine.label
         out.append(Segment(index, where, step.instruction.opcode, step.line, kind, a, b, chip.ns(a), chip.ns(b)))
-    return tuple(out)
+    return Records(out)
 
 
-def shares(result: Result, segments: Iterable[Segment], by: str) -> tuple[Share, ...]:
+def shares(result: Result, segments: Iterable[Segment], by: str) -> Records[Share]:
     """Segments summed by one of their fields, or two joined by a comma, the largest first."""
     ticks: dict[str, int] = {}
     count: dict[str, int] = {}
@@ -92,7 +93,7 @@ def shares(result: Result, segments: Iterable[Segment], by: str) -> tuple[Share,
         count[name] = count.get(name, 0) + 1
     total = body_ticks(result.table, result.timeline)
     order = sorted(ticks, key=lambda n: (-ticks[n], n))
-    return tuple(Share(n, ticks[n], result.chip.ns(ticks[n]), ticks[n] / total if total else 0.0, count[n]) for n in order)
+    return Records(Share(n, ticks[n], result.chip.ns(ticks[n]), ticks[n] / total if total else 0.0, count[n]) for n in order)
 
 
 class _Walk:

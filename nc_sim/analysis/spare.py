@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from ..notebook import Shown
 from ..progress import Tell, told
 from ..result import Result, body_ticks
 from ..table import Ints, Rule, Table, When
@@ -29,7 +30,7 @@ COUNTS = "semaphores count updates of several queues, which could stand in for o
 
 
 @attrs.frozen(eq=False)
-class Slack:
+class Slack(Shown):
     """Of each instruction in program order."""
 
     ticks: Ints

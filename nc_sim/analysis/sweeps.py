@@ -21,6 +21,7 @@ from ..chip import Chip
 from ..files import replacing
 from ..forms import program_from_msgpack, program_to_msgpack
 from ..isa.errors import NcSimError, ProgramError
+from ..notebook import Shown, frame
 from ..program import Program
 from ..result import Result
 from ..simulate import simulate
@@ -69,7 +70,7 @@ class Case:
 
 
 @attrs.frozen
-class Sweep:
+class Sweep(Shown):
     """Cases in the order asked for: shapes, then chips, then what-ifs."""
 
     cases: tuple[Case, ...]
@@ -90,6 +91,10 @@ class Sweep:
         rows = [c.record() for c in self.cases]
         keys = dict.fromkeys(k for r in rows for k in r)
         return [{k: r.get(k) for k in keys} for r in rows]
+
+    def frame(self) -> Any:
+        """The records as a pandas data frame; Unsupported without pandas."""
+        return frame(self.records())
 
 
 def sweep(

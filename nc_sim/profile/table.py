@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..isa.errors import InternalError
+from ..notebook import Shown, frame
 from ..table import Ints
 from ..trace.hardware import Texts
 from .schema import fields
@@ -62,7 +63,7 @@ Columns = Mapping[str, Column]  # of equal length; a column that is not there is
 
 
 @attrs.frozen(eq=False)
-class Table:
+class Table(Shown):
     """A published table. `parts` gives its rows, in order, any number of times."""
 
     name: str
@@ -77,6 +78,10 @@ class Table:
             for name, column in out.items():
                 column += plain(part[name]) if name in part else [None] * count
         return out
+
+    def frame(self) -> Any:
+        """Every column as a pandas data frame, null ones too; Unsupported without pandas."""
+        return frame(self.columns())
 
 
 def of(name: str, columns: Columns) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,8 @@ from ..analysis.roofs import DMA, HBM, SBUF, Ceiling, Point, ceilings, points
 from ..analysis.sweeps import Case
 from ..chip import Chip
 from ..isa import COMPUTE, Engine
-from ..isa.errors import ProgramError, Unsupported
+from ..isa.errors import ProgramError
+from ..notebook import Shown, frame
 from ..result import Result
 from . import picture
 from .text import extrapolated, table
@@ -26,7 +26,7 @@ SMALL = 7
 
 
 @attrs.frozen
-class Roofline:
+class Roofline(Shown):
     """Points of runs, and the ceilings of their chips for the engines they lie on."""
 
     points: tuple[Point, ...]
@@ -115,15 +115,6 @@ def _told_apart(found: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(out)
 
 
-def frame(records: Sequence[dict[str, Any]]) -> Any:
-    """Records as a pandas data frame; Unsupported without pandas."""
-    try:
-        pandas: Any = importlib.import_module("pandas")
-    except ImportError:
-        raise Unsupported("data frame", "the package pandas is not installed", "pip install pandas, or the records") from None
-    return pandas.DataFrame.from_records(records)
-
-
 def _rate(per_ns: float, unit: str) -> str:
     """Work per second."""
     return f"{per_ns / 1000:,.3f} T{unit}/s" if per_ns >= 1000 else f"{per_ns:,.3f} G{unit}/s"
@@ -137,6 +128,7 @@ def _number(x: float) -> str:
 
 INCHES = (4.2, 3.6)  # of the axes
 MARGINS = (0.74, 0.52, 0.15)  # left, bottom, and around
+FEW = 1.6  # decades of an axis that gets marks between powers of ten
 ENTRY = 11.5  # points from one line of the legend to the next
 STYLES: dict[str, Any] = {HBM: "-", DMA: (0, (4, 1.5)), SBUF: (0, (1, 1.2))}
 
@@ -164,6 +156,8 @@ def draw(study: Roofline, path: str | Path) -> Path:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set(xlim=xlim, ylim=ylim)
+        for axis, (low, high) in ((axes.xaxis, xlim), (axes.yaxis, ylim)):
+            _few_decades(axis, low, high)
         _finish(axes, shown)
         taken = [
             _box(*_place(axes, x, p.achieved), 6, 6) for p in shown for x in (p.intensity, p.algorithmic_intensity) if math.isfinite(x)
@@ -190,6 +184,15 @@ def _limits(study: Roofline, shown: Sequence[Point]) -> tuple[Range, Range]:
     ys = [p.achieved for p in shown] + tops
     x, y = ((10.0 ** math.floor(math.log10(min(v) / 1.3)), 2.5 * max(v)) for v in (xs, ys))
     return x, y
+
+
+def _few_decades(axis: Any, low: float, high: float) -> None:
+    """Where matplotlib would put numbers to the marks between two powers of ten, which then overlap: to 1, 2 and 5 alone."""
+    if math.log10(high / low) < FEW:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        at = [v for v in (float(f"{m}e{e}") for e in powers for m in (1, 2, 5)) if low <= v <= high]
+        axis.set_ticks(at, [f"{v:,g}" for v in at])
+        axis.set_ticks([], minor=True)
 
 
 def _label_heights(study: Roofline, ylim: Range) -> list[float]:
@@ -269,7 +272,8 @@ def _tops(axes: Any, study: Roofline, heights: Sequence[float], taken: list[Box]
 def _point_label(study: Roofline, k: int, p: Point) -> str:
     more = "" if p.engine == Engine.TENSOR.label else f", {p.engine}"
     more += ", extrapolated" if p.chip in study.extrapolated else ""
-    return f"{k + 1}  {p.name} ({p.chip}{more}): {100 * p.of_roof:.0f} % of {p.bound}"
+    share = 100 * p.of_roof
+    return f"{k + 1}  {p.name} ({p.chip}{more}): {share:.{0 if share >= 1 else 1}f} % of {p.bound}"
 
 
 def _points(axes: Any, study: Roofline, shown: Sequence[Point], taken: list[Box]) -> list[Any]:

@@ -171,7 +171,7 @@ class _Page:
 
     def label(self, t: Track) -> str:
         text = " · ".join((t.name, *t.labels))
-        return _fitting(_plain(text), LONGEST, LABEL_SIZE)
+        return fitting(_plain(text), LONGEST, LABEL_SIZE)
 
     def x(self, ns: float) -> float:
         """A moment on the page, where the window ends if it lies outside."""
@@ -228,7 +228,7 @@ class _Page:
     def _axis(self, c: Canvas) -> None:
         y, bottom = MARGIN + AXIS - 6, self.height - MARGIN
         c.line([(self.left, y), (self.right, y)], DARK, 0.6)
-        for ns in _ticks(*self.window):
+        for ns in ticks(*self.window):
             x, label = self.x(ns), _us(ns)
             c.line([(x, y - 3), (x, y)], DARK, 0.6)
             c.line([(x, MARGIN + AXIS), (x, bottom)], "#dfe3e6", 0.4, behind=True)
@@ -256,13 +256,13 @@ class _Page:
         for s, left, right in self.boxes(t):
             top = self.tops[k] + BAR * s.depth
             c.box(left, top, right, top + BAR - 1, colour(s.name), edge=right - left > 3)
-            c.text(round((left + right) / 2, 2), self.middle(k, s), _fitting(_plain(s.name), right - left - 3), SLICE_SIZE, INK, "center")
+            c.text(round((left + right) / 2, 2), self.middle(k, s), fitting(_plain(s.name), right - left - 3), SLICE_SIZE, INK, "center")
         free: dict[int, float] = {}  # at each depth, where the next slice begins
         for s in reversed(t.slices):
             x = self.x(s.start)
             if s.end == s.start:
                 c.mark(x, self.middle(k, s), BAR / 2 - 1, colour(s.name))
-                c.text(x + 5, self.middle(k, s), _fitting(_plain(s.name), free.get(s.depth, self.right) - x - 10), SLICE_SIZE, INK)
+                c.text(x + 5, self.middle(k, s), fitting(_plain(s.name), free.get(s.depth, self.right) - x - 10), SLICE_SIZE, INK)
             free[s.depth] = x
 
     def _arrows(self, c: Canvas) -> None:
@@ -288,7 +288,7 @@ def _outline(column: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return [column[k] for k in sorted({0, order[0], order[-1], len(column) - 1})]
 
 
-def _fitting(name: str, room: float, size: float = SLICE_SIZE) -> str:
+def fitting(name: str, room: float, size: float = SLICE_SIZE) -> str:
     """The name, or as much of it as there is room for; empty for less than a few letters."""
     if room < LEAST * 2:
         return ""
@@ -298,7 +298,7 @@ def _fitting(name: str, room: float, size: float = SLICE_SIZE) -> str:
     return next((cut for cut in cuts if text_width(cut, size) <= room), "")
 
 
-def _ticks(start: int, end: int, most: int = 12) -> range:
+def ticks(start: int, end: int, most: int = 12) -> range:
     """Round times in ns."""
     step = 10 ** max(0, len(str((end - start) // most)) - 1)
     step = next(step * k for k in (1, 2, 5, 10, 20) if (end - start) / (step * k) <= most)

@@ -14,7 +14,7 @@ CORE_MAY = {"probe", "table", "timeline"}
 FAST_MAY = {"isa.errors", "table", "timeline"}
 LAYERS = [  # a module may import only from layers above its own
     {"isa", "collection", "progress", "entry"},
-    {"files"},
+    {"files", "notebook"},
     {"schema", "probe", "table"},
     {"chip", "timeline", "program"},
     {"mechanisms", "timing", "access", "alike", "explain", "memory"},
@@ -37,7 +37,7 @@ LAYERS = [  # a module may import only from layers above its own
     {"__main__"},
 ]
 # imports inside functions that close a circle on purpose
-DEFERRED = {("result", "trace"), ("result", "simulate"), ("entry", "__main__")}
+DEFERRED = {("result", "trace"), ("result", "simulate"), ("entry", "__main__"), ("notebook", "report")}
 
 
 def modules() -> list[tuple[str, Path]]:

@@ -1,10 +1,11 @@
 """The documents are true: their Python runs, their commands succeed.
 
 Blocks of one file run in order in one folder and one namespace. A ```python block whose first line is `# NAME.py` is
-also saved under that name, so that a later command can use it. A ```console block's `$ nc-sim ...` lines run; other
-commands and all output are ignored. Traces are not part of the repository: a command or block that names one is skipped
-where there are none. So is a command that needs an extra which is not installed. A picture that a command draws into
-docs/pictures must be the one that is stored there.
+also saved under that name, so that a later command can use it. An ```output block right behind a ```python block is what
+that prints. A ```console block's `$ nc-sim ...` lines run; other commands and all output are ignored. Traces are not part
+of the repository: a command or block that names one is skipped where there are none. So is a command that needs an extra
+which is not installed. A picture that a command or a ```python block draws into docs/pictures must be the one that is
+stored there.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import chdir, nullcontext, redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ GROUPS = sorted({key.split(".")[0] for key in SCHEMA})
 COMMANDS = (["nc-sim"], ["python", "-m", "nc_sim"])
 EXTRAS = {"--perfetto": ["perfetto"], "--picture": ["perfetto", "matplotlib"], "parquet": ["pyarrow"]}  # packages an option needs
 PICTURES = REPOSITORY / "docs" / "pictures"
+PICTURE = "docs/pictures/*.svg"
 LARGEST = 300_000  # bytes of a picture
 
 
@@ -47,6 +50,7 @@ class Block:
     language: str
     text: str
     line: int  # of the fence
+    prints: str | None = None  # what the document says it prints
 
     @property
     def name(self) -> str:
@@ -64,8 +68,12 @@ class Session:
 
 
 def blocks(file: Path) -> list[Block]:
-    text = file.read_text()
-    found = (Block(file, m[1], m[2], text.count("\n", 0, m.start()) + 1) for m in BLOCK.finditer(text))
+    text, found = file.read_text(), []
+    for m in BLOCK.finditer(text):
+        if m[1] == "output":
+            assert found[-1].language == "python", f"{file.name}: output of nothing"
+            found[-1] = attrs.evolve(found[-1], prints=m[2])
+        found.append(Block(file, m[1], m[2], text.count("\n", 0, m.start()) + 1))
     return [b for b in found if b.language in ("python", "console")]
 
 
@@ -99,8 +107,15 @@ def run_python(block: Block, session: Session) -> None:
     if header := FILE_HEADER.match(block.text):
         (session.folder / header[1]).write_text(block.text)
     text = TRACE.sub(lambda m: located(m[0]), block.text)
-    # as many empty lines in front as the document has, so that a traceback names its line
-    exec(compile("\n" * block.line + text, str(block.file), "exec"), session.namespace)
+    before = set(Path().glob(PICTURE))
+    printed = StringIO()
+    with redirect_stdout(printed) if block.prints is not None else nullcontext():
+        # as many empty lines in front as the document has, so that a traceback names its line
+        exec(compile("\n" * block.line + text, str(block.file), "exec"), session.namespace)
+    if block.prints is not None:
+        assert printed.getvalue() == block.prints, f"{block.name} prints something else than the document says"
+    for made in sorted(set(Path().glob(PICTURE)) - before):
+        assert_stored(made, f"the Python of {block.name}")
 
 
 def run_console(block: Block) -> None:
@@ -179,13 +194,33 @@ def test_commands_are_found_with_continuations_comments_and_pipes() -> None:
     assert commands(text) == [["run", "rmsnorm", "--json"], ["chips"]]
 
 
-def test_every_stored_picture_is_small_shown_and_made_by_a_command() -> None:
+def test_every_stored_picture_is_small_shown_and_made_by_a_command_or_by_python() -> None:
     stored = {f"pictures/{p.name}" for p in PICTURES.iterdir()}
-    made = {w for f in FILES for b in blocks(f) if b.language == "console" for words in commands(b.text) for w in words}
+    every = [b for f in FILES for b in blocks(f)]
+    made = {w.removeprefix("docs/") for b in every if b.language == "console" for words in commands(b.text) for w in words}
+    drawn_here = [name for b in every if b.language == "python" for name in re.findall(r'"docs/(pictures/[\w-]+\.svg)"', b.text)]
     assert stored
-    assert stored <= {w.removeprefix("docs/") for w in made}
+    assert stored <= made | set(drawn_here)
+    assert len(drawn_here) == len(set(drawn_here))  # each by one block, which alone is checked
     assert stored <= {m for f in FILES for m in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", f.read_text())}
     assert all(p.stat().st_size < LARGEST for p in PICTURES.iterdir())
+
+
+def test_what_a_block_prints_and_draws_is_held_against_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(6 * 7)\n```\n\n```output\n42\n```\n\n```python\nprint('free')\n```\n")
+    right, free = blocks(page)
+    assert (right.prints, free.prints) == ("42\n", None)
+    session = Session(tmp_path)
+    run_block(right, session)
+    run_block(free, session)
+    with pytest.raises(AssertionError, match=r"page\.md:1 prints something else"):
+        run_block(attrs.evolve(right, prints="43\n"), session)
+    draws = attrs.evolve(
+        free, text="from pathlib import Path\nPath('docs/pictures').mkdir(parents=True)\nPath('docs/pictures/no.svg').touch()\n"
+    )
+    with pytest.raises(AssertionError, match=r"the Python of page\.md:9 draws docs/pictures/no\.svg, which is not stored"):
+        run_block(draws, session)
 
 
 def every_document() -> list[Path]:

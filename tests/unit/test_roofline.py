@@ -16,7 +16,8 @@ from nc_sim import Program, ProgramError, Result, Unsupported, simulate, workloa
 from nc_sim.analysis.roofs import ceilings, points
 from nc_sim.chip import load
 from nc_sim.isa import COMPUTE
-from nc_sim.report.roofline import Roofline, frame, roofline
+from nc_sim.notebook import frame
+from nc_sim.report.roofline import Roofline, roofline
 from nc_sim.testing import programs
 from nc_sim.testing.bounds import HBM, rooflines
 
@@ -141,7 +142,7 @@ def test_a_data_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_data_frame_has_a_row_for_each_point() -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = pytest.importorskip("pandas", reason="the extra frame is not installed")
     study = roofline([run("matmul"), run("softmax")])
     found = study.frame()
     assert isinstance(found, pandas.DataFrame)
@@ -192,6 +193,26 @@ def test_texts_of_a_picture_do_not_overlap_and_none_is_cut(monkeypatch: pytest.M
         assert box.y1 <= page.y1, name
     for (a, p), (b, q) in itertools.combinations(boxes, 2):
         assert not (p.x0 < q.x1 and q.x0 < p.x1 and p.y0 < q.y1 and q.y0 < p.y1), f"{a!r} over {b!r}"
+
+
+def test_numbers_at_the_axes_do_not_overlap_where_points_are_close(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from nc_sim.report import picture
+
+    figures: list[Any] = []
+    save = picture.save
+    monkeypatch.setattr(picture, "save", lambda figure, *rest: (figures.append(figure), save(figure, *rest))[1])
+    roofline(run("rmsnorm", rows=1024, cols=2048), engines=["Vector"]).save(tmp_path / "a.svg")  # a decade and a half of intensity
+    (figure,) = figures
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (axes,) = figure.axes
+    labels = [t for t in axes.get_xticklabels(which="both") if t.get_text()]
+    assert [t.get_text() for t in labels] == ["0.1", "0.2", "0.5", "1", "2"]
+    boxes = sorted((t.get_window_extent(canvas.get_renderer()) for t in labels), key=lambda b: b.x0)
+    assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
 
 
 def _extent(text: Any, renderer: Any) -> Any:

@@ -78,10 +78,13 @@ def test_processes_of_its_own_give_the_same_cases_of_a_function_that_no_pickle_t
 
 
 def test_a_dask_cluster_gives_the_same_cases() -> None:
-    distributed = pytest.importorskip("distributed")
-    with distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-        there = sweep(matmul.build, shapes=SHAPES, what_if=WHAT_IF, executor=client.get_executor())
-    assert plain(there) == plain(sweep(matmul.build, shapes=SHAPES, what_if=WHAT_IF, workers=1))
+    """Those that fail, in the building and in a worker, among them."""
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    shapes, what_if = [*SHAPES, {"m": 128, "n": 0}], {**WHAT_IF, "unknown": {"no.such": 1}}
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        there = sweep(lambda m, n: matmul.build(m=m, n=n), shapes=shapes, what_if=what_if, executor=client.get_executor())
+    assert [bool(c.error) for c in there] == [False, False, True] * 2 + [True] * 3
+    assert plain(there) == plain(sweep(matmul.build, shapes=shapes, what_if=what_if, workers=1))
 
 
 def test_a_failed_case_is_kept_with_its_error_beside_those_that_run(tmp_path: Path) -> None:

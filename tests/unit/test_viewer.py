@@ -277,12 +277,12 @@ def test_nothing_overlaps_neither_tracks_nor_labels_nor_slices_of_a_line_nor_the
 @needs_extras
 def test_a_name_is_cut_to_the_room_there_is() -> None:
     full = viewer.text_width("kbl_exec_wait", viewer.SLICE_SIZE)
-    assert viewer._fitting("kbl_exec_wait", full) == "kbl_exec_wait"
-    short = viewer._fitting("kbl_exec_wait", full - 1)
+    assert viewer.fitting("kbl_exec_wait", full) == "kbl_exec_wait"
+    short = viewer.fitting("kbl_exec_wait", full - 1)
     assert short.endswith("…")
     assert "kbl_exec_wait".startswith(short[:-1])
     assert viewer.text_width(short, viewer.SLICE_SIZE) <= full - 1
-    assert viewer._fitting("kbl_exec_wait", 8) == ""
+    assert viewer.fitting("kbl_exec_wait", 8) == ""
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_name_is_cut_to_the_room_there_is() -> None:
     ],
 )
 def test_ticks_are_round_and_few(start: int, end: int, ticks: list[int]) -> None:
-    assert list(viewer._ticks(start, end)) == ticks
+    assert list(viewer.ticks(start, end)) == ticks
 
 
 def test_of_many_samples_in_a_column_the_extremes_stay() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from ...chip import Chip
 from ...isa import Engine
 from ...isa.errors import ProgramError
+from ...notebook import Shown, frame
 from ...progress import Tell, told
 from ...runtime import Runtime
 from ...runtime.events import HARDWARE
@@ -29,7 +30,7 @@ SET_BY_HOST_PROFILE = ["self_neuron_us less device_us", "self_cpu_us"]
 
 
 @attrs.frozen(eq=False)
-class Study:
+class Study(Shown):
     """Results by variant, and the runtime of each, whose trace can be saved. `facts` are the study's own, first in `summary`."""
 
     facts: Mapping[str, Any]
@@ -51,6 +52,10 @@ class Study:
             "predicted": dict(self.predicted),
             "set_by_host_profile": SET_BY_HOST_PROFILE,
         }
+
+    def frame(self) -> Any:
+        """A row for each variant as a pandas data frame; Unsupported without pandas."""
+        return frame({"variant": k, **{n: x for n, x in v.items() if not isinstance(x, dict)}} for k, v in self.variants.items())
 
     def save(self, folder: Path, progress: Tell | None = None) -> dict[str, Path]:
         """The system trace of every variant, in a folder of its own; the folders by variant."""
