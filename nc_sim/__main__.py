@@ -387,6 +387,7 @@ def view(
     from .trace import text as trace_text
     from .trace.pftrace import SUFFIX
 
+    commands.of_run(trace)
     if form != "text":
         if instructions or pftrace is not None or picture is not None:
             raise ProgramError("--instructions, --perfetto, --picture", f"--output-format {form} beside it", "--output-format text")

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from .. import workloads
 from ..analysis.advice import explain as explain_run
 from ..analysis.again import saved
 from ..analysis.sweeps import Case, sweep
@@ -43,7 +44,7 @@ def add(main: click.Group, build: Build) -> None:
     def explain(folder: Path, as_json: bool) -> None:
         """Say what bounds a saved run, and which changes promise most: each simulated, an upper bound."""
         with shown("reading", "simulating") as tell:
-            told = explain_run(saved(folder, progress=tell), progress=tell)
+            told = explain_run(saved(of_run(folder), progress=tell), progress=tell)
         click.echo(json.dumps(told.record(), indent=2) if as_json else told.text())
 
     @main.command()
@@ -54,7 +55,7 @@ def add(main: click.Group, build: Build) -> None:
     def stalls(folder: Path, segments: int, loosest: int, as_json: bool) -> None:
         """Show where a saved run's time goes: stalls by cause, the critical path, slack, overlap, DMA rows."""
         with shown("reading", "simulating") as tell:
-            result = saved(folder, progress=tell)
+            result = saved(of_run(folder), progress=tell)
         with shown("looking back") as tell:
             found = json.dumps(where.record(result, tell), indent=2) if as_json else where.text(result, segments, loosest, tell)
         click.echo(found)
@@ -117,6 +118,13 @@ def add(main: click.Group, build: Build) -> None:
         said = dict.fromkeys(line for c in cases for line in extrapolated(c.summary.get("extrapolated"), f"{c.chip} is "))
         click.echo("\n".join([*said, *table(("sizes", "chip", "what if", "body", "error"), rows)]))
         _require_one(cases)
+
+
+def of_run(path: Path) -> Path:
+    """The path, unless it is that of no file and the name of a workload: who writes it has not run it yet."""
+    if not path.exists() and str(path) in workloads.NAMES:
+        raise ProgramError(str(path), "a program, not a run", f"the folder of a run: nc-sim run {path}, then out/{path}")
+    return path
 
 
 def _require_one(found: Sequence[Result | Case]) -> None:

@@ -33,7 +33,6 @@ from ..progress import Tell, told, weighted
 from ..result import Result, body_ticks
 from ..table import Ints, Op, Table, When
 from ..timeline import Timeline, step_ends
-from ..workloads import NAMES
 from .operands import Printer, moved, packet_bytes, place
 from .stored import (
     LIMIT,
@@ -521,8 +520,6 @@ def _stored(name: str, column: Column) -> Iterator[tuple[str, list[Any]]]:
 def load(path: str | Path, progress: Tell | None = None) -> Trace:
     """The trace of a file, or the only one of a folder; the program is not needed. `progress` is told of records read."""
     where = Path(path)
-    if not where.exists() and str(path) in NAMES:
-        raise ProgramError(str(path), "a program, not a run", f"the folder of a run: nc-sim run {path}, then out/{path}")
     if where.is_dir():
         found = sorted(p.name for p in where.glob(f"*{TRACE_SUFFIX}") if not p.name.startswith("."))
         if len(found) != 1:
