@@ -14,7 +14,7 @@ from nc_sim import ProgramError, replay
 from nc_sim.__main__ import main
 from nc_sim.isa import Engine
 from nc_sim.isa.errors import Unimplemented
-from nc_sim.trace import profile_csv
+from nc_sim.trace import profile_csv, profile_packets
 
 # a kernel of four instructions: a software load, a copy of it, its store, and the wait for that
 KERNEL = [
@@ -107,7 +107,7 @@ def test_dma_latencies_are_those_of_the_packets_in_the_file(tmp_path: Path) -> N
     path = written(tmp_path, export())
     profile = profile_csv.read(path)
     # the last engine's semaphore packet: 3050 + 150 + 4 x 156 + 9 is 3833, 1543 after its trigger
-    assert profile_csv.measured_dma(path, profile) == {1: 3833 - 2290, 3: 7200 + 150 + 624 + 9 - 6500}
+    assert profile_packets.measured_dma(path, profile) == {1: 3833 - 2290, 3: 7200 + 150 + 624 + 9 - 6500}
     r = replay(path, dma_from_trace=True)
     assert r.starts[2] - r.starts[1] == pytest.approx(1543 + 315 + 34, abs=0.5)  # load_done_ns and the hop
 
