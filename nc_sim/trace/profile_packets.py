@@ -93,27 +93,22 @@ def packet(r: Mapping[str, str]) -> Packet:
 
 def require_same_run(path: Path, profile: Profile, packets: Iterable[Packet]) -> None:
     """ProgramError where packets cannot be those of the kernel's DMAs: sent before the first trigger, over before the last
-    begins, or under way when the kernel has ended. A profile without packets of a kind says nothing."""
-    span: dict[str, tuple[int, int]] = {}
-    for p in packets:
-        first, last = span.get(p.queue_type, (p.start_ns, p.end_ns))
-        span[p.queue_type] = min(first, p.start_ns), max(last, p.end_ns)
-    begun: dict[str, list[int]] = {}
-    for step, m in zip(profile.steps, profile.measured, strict=True):
-        if isinstance(step.instruction, DmaDirect2d):
-            begun.setdefault(kind_of(step), []).append(m.start_ns)
-    end = max((m.start_ns + m.duration_ns for m in profile.measured), default=0)
-    for kind, starts in begun.items():
-        first, last = span.get(kind, (min(starts), end))
-        wrong = None
-        if first < min(starts):
-            wrong = f"a {kind} packet at {first} ns, before the first trigger at {min(starts)}"
-        elif last < max(starts):
-            wrong = f"the last {kind} packet ends at {last} ns, before the last trigger at {max(starts)}"
-        elif last > end:
-            wrong = f"a {kind} packet ends at {last} ns, after the kernel at {end}"
-        if wrong is not None:
-            raise ProgramError(str(place_of(path, profile)), wrong, "packets and instructions of one run, both whole")
+    begins, or under way when the kernel has ended. A profile without such packets or triggers says nothing."""
+    moved = [p for p in packets if "dynamic" in p.queue_type]
+    begun = [m.start_ns for s, m in zip(profile.steps, profile.measured, strict=True) if isinstance(s.instruction, DmaDirect2d)]
+    if not moved or not begun:
+        return
+    first, last = min(p.start_ns for p in moved), max(p.end_ns for p in moved)
+    end = max(m.start_ns + m.duration_ns for m in profile.measured)
+    wrong = None
+    if first < min(begun):
+        wrong = f"a packet at {first} ns, before the first trigger at {min(begun)}"
+    elif last < max(begun):
+        wrong = f"the last packet ends at {last} ns, before the last trigger at {max(begun)}"
+    elif last > end:
+        wrong = f"a packet ends at {last} ns, after the kernel at {end}"
+    if wrong is not None:
+        raise ProgramError(str(place_of(path, profile)), wrong, "packets and instructions of one run, both whole")
 
 
 def kind_of(step: Step) -> str:
