@@ -34,6 +34,7 @@ NUMBERS = ("timestamp_ns", "duration_ns", "pc")
 _WAIT = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?>=(\d+)")
 _UPDATE = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?(\+\+|--|\+=\d+|-=\d+|=\d+)@(complete|read)")
 _SEMAPHORE = re.compile(r"(?<!\$)S\[(\d+)\]")
+_NAMED = re.compile(r"(?<!\$)S\[\d+\]|\bsemaphore=\d")  # a DMA's trigger names the one it raises in another way
 
 
 @attrs.frozen
@@ -149,7 +150,7 @@ def _body(rows: list[tuple[str, dict[str, str]]], unknown: set[str] | None = Non
         if r["opcode"] in BUILD or r["opcode"] in RUNTIME:
             continue
         low, high = span.get(ENGINES[r["engine"]], (1, 0))
-        if low <= int(r["pc"]) <= high or _SEMAPHORE.search(r["operands"]):
+        if low <= int(r["pc"]) <= high or _NAMED.search(r["operands"]):
             if unknown is None:
                 known = ", ".join(sorted({*BUILD, *RUNTIME}))
                 raise Unimplemented(where, f"opcode {r['opcode']}", f"one of {known}")
