@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -80,20 +80,13 @@ def read(
     export = None if document is None else profile_json.read(document, in_body, core)
     if export is None and core is not None:
         raise ProgramError(str(path), f"core {core} of a CSV", "a JSON export, which tells the cores apart")
-    found = list(rows(path)) if export is None else [(where, _known(where, row)) for where, row in export.rows]
-    body = _body(found, unknown)
-    if not body:
-        raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
-    queues: dict[Engine, list[tuple[str, dict[str, str]]]] = collections.defaultdict(list)
-    for line, r in body:
-        queues[ENGINES[r["engine"]]].append((line, r))
-    for queue in queues.values():
-        queue.sort(key=lambda x: int(x[1]["pc"]))  # timestamp order is not program order
+    found = list(rows(path)) if export is None else known(export.rows)
+    body = _readable(path, kernel(found), unknown)
     names: dict[int, str] = {}
     steps, measured = [], []
     low: Matmul | None = None
     loaded: LoadWeights | None = None  # what the array holds: a MATMUL's own text tells neither pass nor transpose
-    for engine, where, r in _merged(queues):
+    for engine, where, r in in_order(body):
         step, m = _step(where, engine, r, names, loaded)
         if isinstance(step.instruction, LoadWeights):
             loaded = step.instruction
@@ -103,7 +96,7 @@ def read(
             low = step.instruction if step.instruction.passes == "low" else None
         steps.append(step)
         measured.append(m)
-    origin = _origin(path, steps, measured, release_ns)
+    origin = origin_of(path, ((s.engine, m.start_ns) for s, m in zip(steps, measured, strict=True)), release_ns)
     name = path.name.removesuffix(".csv").removesuffix(".instr").removesuffix(".json")
     phase, source = _gate_phase(path, name, origin, [r for _, r in found])
     if export is not None and export.rise_ns is not None:
@@ -112,11 +105,31 @@ def read(
     return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source, core, packets)
 
 
-def _origin(path: Path, steps: list[Step], measured: list[Measured], release_ns: Mapping[Engine, float]) -> int:
-    """The release of Sync: its first instruction, else the first of another engine less that engine's release."""
+def _readable(path: Path, body: list[tuple[str, dict[str, str]]], unknown: set[str] | None) -> list[tuple[str, dict[str, str]]]:
+    """Those of the kernel's rows whose operands can be read."""
+    others = [(where, r["opcode"]) for where, r in body if r["opcode"] not in BUILD]
+    if others and unknown is None:
+        raise Unimplemented(others[0][0], f"opcode {others[0][1]}", f"one of {', '.join(sorted({*BUILD, *RUNTIME}))}")
+    if unknown is not None:
+        unknown.update(opcode for _, opcode in others)
+    require_kernel(path, body)
+    return [(where, r) for where, r in body if r["opcode"] in BUILD]
+
+
+def require_kernel(path: Path, body: Sequence[object]) -> None:
+    """ProgramError if there is nothing in it."""
+    if not body:
+        raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
+
+
+def origin_of(path: Path, starts: Iterable[tuple[Engine, int]], release_ns: Mapping[Engine, float]) -> int:
+    """The release of Sync: its first instruction, else the first of another engine less that engine's release.
+
+    `starts` are engines and starts in order of the queues.
+    """
     first: dict[Engine, int] = {}
-    for step, m in zip(steps, measured, strict=True):
-        first.setdefault(step.engine, m.start_ns)
+    for engine, start in starts:
+        first.setdefault(engine, start)
     if Engine.SYNC in first:
         return first[Engine.SYNC]
     # Only a start that waited for nothing shows a release; the earliest is the best there is.
@@ -132,30 +145,37 @@ def _known(where: str, row: dict[str, str]) -> dict[str, str]:
     return row
 
 
+def known(rows: Iterable[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
+    """The rows, if each is on an engine that there is."""
+    return [(where, _known(where, row)) for where, row in rows]
+
+
+def measured_of(row: Mapping[str, str]) -> Measured:
+    """What a row says of its instruction."""
+    line = (row.get("line") or "").rsplit("/", 1)[-1]  # without folders, as the builder records it
+    return Measured(int(row["timestamp_ns"]), int(row["duration_ns"]), row["opcode"], row["operands"].strip(), int(row["pc"]), line)
+
+
 def rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Every row of `NAME.instr.csv` with its file and line, checked; those of the runtime too."""
     for where, row in profile_rows.read(path, COLUMNS, NUMBERS, "a profile's NAME.instr.csv"):
         yield where, _known(where, row)
 
 
-def _body(rows: list[tuple[str, dict[str, str]]], unknown: set[str] | None = None) -> list[tuple[str, dict[str, str]]]:
-    """Rows of the user's program; an opcode nobody knows is an error between them, and the runtime's affair elsewhere."""
-    body = [(where, r) for where, r in rows if in_body(r)]
+def kernel(rows: Sequence[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
+    """Rows of the user's program. An opcode nobody knows is the program's between them, or where it names a semaphore."""
+    body = [r for _, r in rows if in_body(r)]
     span: dict[Engine, tuple[int, int]] = {}
-    for _, r in body:
+    for r in body:
         pc, engine = int(r["pc"]), ENGINES[r["engine"]]
         low, high = span.get(engine, (pc, pc))
         span[engine] = min(low, pc), max(high, pc)
-    for where, r in rows:
-        if r["opcode"] in BUILD or r["opcode"] in RUNTIME:
-            continue
+
+    def inside(r: Mapping[str, str]) -> bool:
         low, high = span.get(ENGINES[r["engine"]], (1, 0))
-        if low <= int(r["pc"]) <= high or _NAMED.search(r["operands"]):
-            if unknown is None:
-                known = ", ".join(sorted({*BUILD, *RUNTIME}))
-                raise Unimplemented(where, f"opcode {r['opcode']}", f"one of {known}")
-            unknown.add(r["opcode"])
-    return body
+        return low <= int(r["pc"]) <= high or _NAMED.search(r["operands"]) is not None
+
+    return [(where, r) for where, r in rows if in_body(r) or (r["opcode"] not in BUILD and r["opcode"] not in RUNTIME and inside(r))]
 
 
 def in_body(row: Mapping[str, str]) -> bool:
@@ -166,8 +186,13 @@ def in_body(row: Mapping[str, str]) -> bool:
     return opcode in BUILD and opcode not in RUNTIME
 
 
-def _merged(queues: Mapping[Engine, list[tuple[str, dict[str, str]]]]) -> Iterator[tuple[Engine, str, dict[str, str]]]:
+def in_order(body: Iterable[tuple[str, dict[str, str]]]) -> Iterator[tuple[Engine, str, dict[str, str]]]:
     """Every queue in program order, interleaved by measured start for reading."""
+    queues: dict[Engine, list[tuple[str, dict[str, str]]]] = collections.defaultdict(list)
+    for where, r in body:
+        queues[ENGINES[r["engine"]]].append((where, r))
+    for queue in queues.values():
+        queue.sort(key=lambda x: int(x[1]["pc"]))  # timestamp order is not program order
     at = dict.fromkeys(sorted(queues), 0)
     while at:
         engine = min(at, key=lambda e: (int(queues[e][at[e]][1]["timestamp_ns"]), e))
@@ -201,10 +226,7 @@ def _step(where: str, engine: Engine, row: Mapping[str, str], names: dict[int, s
         semaphore, count = (word(text, w, where) for w in ("semaphore", "sem_increment"))
         updates = (*updates, Update(semaphore, UpdateOp.ADD, count))
         _name(names, semaphore, "")
-    m = Measured(
-        int(row["timestamp_ns"]), int(row["duration_ns"]), opcode, text.strip(), int(row["pc"]), (row.get("line") or "").rsplit("/", 1)[-1]
-    )
-    return Step(instruction, engine, waits, updates, where), m
+    return Step(instruction, engine, waits, updates, where), measured_of(row)
 
 
 def _name(names: dict[int, str], semaphore: int, owner: str) -> None:
