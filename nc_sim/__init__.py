@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from .program import Program, Semaphore
     from .replay import Replay, replay
+    from .report.compare import compare
     from .report.roofline import roofline
     from .result import Result
     from .simulate import simulate
@@ -46,6 +47,7 @@ __all__ = [
     "Unspecified",
     "Unsupported",
     "__version__",
+    "compare",
     "replay",
     "roofline",
     "simulate",
@@ -58,6 +60,7 @@ _ERRORS = ("ChipError", "Deadlock", "InternalError", "NcSimError", "ProgramError
 _PLACES = {
     **dict.fromkeys(_ERRORS, "isa.errors"), "Program": "program", "Semaphore": "program", "Replay": "replay", "replay": "replay",
     "Result": "result", "simulate": "simulate", "roofline": "report.roofline", "sweep": "analysis.sweeps",
+    "compare": "report.compare",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The commands that tell where the time goes: explain, stalls, roofline, sweep. `add` puts them on the command line."""
+"""The commands that tell where the time goes: explain, stalls, compare, roofline, sweep. `add` puts them on the command line."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..progress import shown
 from ..result import Result
 from . import picture as pictures
 from . import where
+from .compare import TOP, compare
 from .roofline import roofline
 from .text import extrapolated, table, us
 
@@ -56,6 +57,30 @@ def add(main: click.Group, build: Build) -> None:
         with shown("simulating"):
             result = saved(folder)
         click.echo(json.dumps(where.record(result), indent=2) if as_json else where.text(result, segments, loosest))
+
+    @main.command(name="compare")
+    @click.argument("a", type=click.Path(path_type=Path))
+    @click.argument("b", type=click.Path(path_type=Path))
+    @click.option("--top", default=TOP, show_default=True, type=click.IntRange(0), metavar="N", help="rows of each table; 0: all")
+    @click.option("--core", type=click.IntRange(0), help="of a JSON export in which several cores run a kernel")
+    @click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write both timelines for the viewer")
+    @JSON
+    def compare_command(a: Path, b: Path, top: int, core: int | None, pftrace: Path | None, as_json: bool) -> None:
+        """Set two saved runs beside each other, or a run and a profile of hardware: what differs, where, and why.
+
+        A and B are folders of saved runs, NAME.instr.csv, or what the public profiler writes with --output-format json.
+        """
+        if pftrace is not None:
+            require_place(pftrace)
+        with shown("comparing"):
+            found = compare(a, b, core=core)
+        if pftrace is not None:
+            with shown("writing") as tell:
+                found.save(pftrace, tell)
+        if as_json:
+            click.echo(json.dumps(found.record() | ({} if pftrace is None else {"perfetto": str(pftrace)}), indent=2))
+        else:
+            click.echo("\n".join([found.text(top), *([] if pftrace is None else ["", f"perfetto: {pftrace}"])]))
 
     @main.command(name="roofline")
     @click.argument("runs", nargs=-1, required=True)

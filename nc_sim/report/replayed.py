@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +16,7 @@ from ..table import Ints
 from ..trace import perfetto
 from ..trace.hardware import Texts
 from ..trace.perfetto import ENGINES, Counter, Device, Row, lanes_of
+from ..trace.profile_csv import Measured
 from ..trace.profile_packets import Packet, Part, packets_of, parts
 from . import viewer
 
@@ -58,15 +59,19 @@ def devices(replay: Replay) -> tuple[Device, Device]:
 
 def _engines(replay: Replay, start: Ints, length: Ints, later: Ints) -> Iterator[Row]:
     """Instructions by engine; `later` is how much later the other side starts them."""
-    measured, steps = replay.profile.measured, replay.profile.steps
+    engines = [s.engine.label for s in replay.profile.steps]
+    return instruction_rows(engines, replay.profile.measured, start, start + length, {"other_side_later_ns": later})
+
+
+def instruction_rows(
+    engines: Sequence[str], measured: Sequence[Measured], start: Ints, end: Ints, numbers: Mapping[str, Ints]
+) -> Iterator[Row]:
+    """The rows of the engines for a profile's instructions, each with its number, place and operands, and what else is given."""
     opcodes, operands = texts([m.opcode for m in measured]), texts([m.operands for m in measured])
-    numbers = {
-        "pc": np.array([m.pc for m in measured], np.int64), "instruction": np.arange(len(steps)), "other_side_later_ns": later,
-    }  # fmt: skip
-    track = np.array([_track(s.engine.label, m.opcode) for s, m in zip(steps, measured, strict=True)])
+    counts = {"pc": np.array([m.pc for m in measured], np.int64), "instruction": np.arange(len(measured)), **numbers}
+    track = np.array([_track(e, m.opcode) for e, m in zip(engines, measured, strict=True)])
     for rank, name in enumerate(ENGINES):
-        mine = np.flatnonzero(track == name)
-        yield from lanes_of(rank, f"{name} Engine", mine, start, start + length, opcodes, {"operands": operands}, numbers)
+        yield from lanes_of(rank, f"{name} Engine", np.flatnonzero(track == name), start, end, opcodes, {"operands": operands}, counts)
 
 
 def _track(engine: str, opcode: str) -> str:

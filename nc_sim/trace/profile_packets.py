@@ -119,7 +119,7 @@ def kind_of(step: Step) -> str:
 def parts(packets: Iterable[Packet]) -> list[Part]:
     """The kernel's packets by DMA engine, queue and transfer; the runtime's own, which are static, are left out."""
     of: dict[tuple[int, str, int], list[Packet]] = {}
-    for p in sorted(packets, key=lambda p: p.index):
+    for p in sorted(packets, key=lambda p: (p.start_ns, p.index)):  # indices count on from transfer to transfer, or start again
         if "dynamic" in p.queue_type:
             of.setdefault((p.engine % ENGINES, p.queue_type, p.queue), []).append(p)
     out = []

@@ -35,6 +35,7 @@ class Stream:
     origin_ns: int  # release of Sync: time zero
     parts: tuple[Part, ...] | None  # of DMA engines; None: the profile does not tell
     core: int | None
+    simulated: bool = False  # an export of a simulation
 
     @property
     def body_ns(self) -> int:
@@ -46,9 +47,10 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
     """The kernel body of `NAME.instr.csv`, or of a JSON export; errors as of `profile_csv.read`."""
     name = path.name.removesuffix(".csv").removesuffix(".instr").removesuffix(".json")
     packets: Iterable[tuple[str, Mapping[str, str]]] | None = None
-    number = None
+    number, simulated = None, False
     if profile_json.is_json(path):
-        export = profile_json.read(profile_json.load(path), in_body, core)
+        document = profile_json.load(path)
+        export, simulated = profile_json.read(document, in_body, core), document.told["is_simulation"]
         found: Sequence[tuple[str, dict[str, str]]] = profile_csv.known(export.rows)
         packets, number = export.packets or None, export.core
     elif core is not None:
@@ -62,7 +64,7 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
     engines = tuple(e for e, _, _ in body)
     origin = origin_of(path, ((e, m.start_ns) for e, m in zip(engines, measured, strict=True)), release_ns or {})
     moved = None if packets is None else tuple(parts(packet(r) for _, r in packets))
-    return Stream(name, engines, measured, _waits(engines, measured), origin, moved, number)
+    return Stream(name, engines, measured, _waits(engines, measured), origin, moved, number, simulated)
 
 
 def _waits(engines: Sequence[Engine], measured: Sequence[Measured]) -> tuple[str, ...]:
