@@ -251,7 +251,7 @@ def _path(a: Side, b: Side, both: Any) -> tuple[OnPath, ...]:
 def later(d: Differences) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
     """For each instruction of A, then of B: the number of the other side's, -1 where there is none, and how many ns later it starts."""
     out = []
-    starts = [np.round(s.start / float(s.ticks_per_ns)).astype(np.int64) for s in (d.a, d.b)]
+    starts = [_whole_ns(s) for s in (d.a, d.b)]
     turned: Sequence[tuple[int, int]] = [(j, i) for i, j in d.pairs]
     for pairs, (mine, other) in ((d.pairs, starts), (turned, starts[::-1])):
         number, wait = np.full(len(mine), -1, np.int64), np.zeros(len(mine), np.int64)
@@ -260,3 +260,9 @@ def later(d: Differences) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
             number[at], wait[at] = there, other[there] - mine[at]
         out.append((number, wait))
     return out[0], out[1]
+
+
+def _whole_ns(s: Side) -> Ints:
+    """Starts in whole ns, rounded half up as a trace rounds them."""
+    ticks, ns = s.ticks_per_ns.as_integer_ratio()
+    return np.asarray((2 * s.start * ns + ticks) // (2 * ticks), np.int64)
