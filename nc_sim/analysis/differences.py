@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +21,7 @@ from .alignment import Pairs, aligned
 from .path import spent
 from .sides import Side, causes, engines_of, union
 
+Scale = Callable[[int, int], tuple[int, int, int]]
 DMA_ENGINES = "DMA engines"
 MOST = 1 << 62
 BY_LINE, BY_OPCODE = "source line and opcode", "opcode"
@@ -202,7 +203,7 @@ def _between(fixed: Pairs, m: int, n: int) -> list[tuple[int, int, int, int]]:
 # --- sums --------------------------------------------------------------------------------------------------------
 
 
-def _lines(a: Side, b: Side, pairs: Pairs, both: Any) -> tuple[Line, ...]:
+def _lines(a: Side, b: Side, pairs: Pairs, both: Scale) -> tuple[Line, ...]:
     lengths = [(s.end - s.start).tolist() for s in (a, b)]
     to_b, to_a = dict(pairs), {j: i for i, j in pairs}
     sums: dict[tuple[str, str, str], list[int]] = {}
@@ -221,7 +222,7 @@ def _lines(a: Side, b: Side, pairs: Pairs, both: Any) -> tuple[Line, ...]:
         key = line, b.engine[k], b.opcode[k]
         add(key, 1, ticks)
         add(key, 3, 1)
-    found = [Line(*both(s[0], s[1]), *key, s[2], s[3], s[4]) for key, s in sums.items()]
+    found = [Line(*both(x, y), *key, m, n, matched) for key, (x, y, m, n, matched) in sums.items()]
     return tuple(sorted(found, key=lambda e: (-abs(e.change), e.line, e.engine, e.opcode)))
 
 
@@ -240,7 +241,7 @@ def _unmatched(s: Side, name: str, matched: Iterable[int]) -> list[Unmatched]:
     return [Unmatched(name, *key, tuple(groups[key]), float(ticks[key] / s.ticks_per_ns)) for key in order]
 
 
-def _path(a: Side, b: Side, both: Any) -> tuple[OnPath, ...]:
+def _path(a: Side, b: Side, both: Scale) -> tuple[OnPath, ...]:
     if not isinstance(a.of, Result) or not isinstance(b.of, Result):
         return ()
     mine, other = (spent(r, s.facts) for r, s in ((a.of, a), (b.of, b)))

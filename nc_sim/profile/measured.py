@@ -54,10 +54,12 @@ def read(path: str | Path, *, physical_cores: int = 2, core: str = "NeuronCore-v
     path = Path(path)
     releases = dict.fromkeys(Engine, 0.0)  # where time zero is does not matter here
     unknown = set[str]()
+    rows: Iterable[tuple[str, Mapping[str, str]]]
+    packets: Iterable[tuple[str, Mapping[str, str]]]
     if profile_json.is_json(path):
         document = profile_json.load(path)
         running = [k for k, name in enumerate(document.names) if any(profile_csv.in_body(row) for _, row in document.rows[name])]
-        cores_of = running or [None]  # None: it says that none runs a kernel
+        cores_of: list[int | None] = [*running] or [None]  # None: it says that none runs a kernel
         bodies = [profile_csv.read(path, releases, k, document, unknown) for k in cores_of]
         rows, packets = (_in_file_order(by_core.values()) for by_core in (document.rows, document.packets))
         name, told, cores = path.name.removesuffix(".json"), document.told, document.told.get("physical_cores", physical_cores)
