@@ -69,7 +69,8 @@ def read(path: str | Path, *, physical_cores: int = 2, core: str = "NeuronCore-v
         packets, cores = profile_packets.rows_of(path, bodies[0]), physical_cores
         told = _told(path.with_name("profiles.json"), name)
     for body in [] if any(opcode.startswith("DMA") for opcode in unknown) else bodies:
-        profile_packets.require_same_run(path, body, [profile_packets.packet(r) for _, r in profile_packets.rows_of(path, body)])
+        moved = [profile_packets.packet(r) for _, r in profile_packets.rows_of(path, body)]
+        profile_packets.require_same_run(profile_packets.place_of(path, body), body.measured, moved)
     body_of = {s.line: s.instruction for body in bodies for s in body.steps}
     return attrs.evolve(profile_of(name, rows, body_of, packets, told, physical_cores=cores, core=core), unread=frozenset(unknown))
 

@@ -19,6 +19,7 @@ from ..isa.errors import ProgramError
 from ..program import Program
 from ..progress import shown
 from ..result import Result
+from ..trace.hardware import TRACE_SUFFIX
 from . import picture as pictures
 from . import where
 from .compare import TOP, compare
@@ -102,7 +103,7 @@ def add(main: click.Group, build: Build) -> None:
             require_place(picture)
         found: list[Result | Case] = []
         for run in runs:
-            if Path(run).is_dir():
+            if Path(run).is_dir() or run.endswith(TRACE_SUFFIX):
                 with shown("simulating"):
                     found.append(saved(run))
             else:

@@ -100,9 +100,11 @@ def is_profile(path: Path) -> bool:
 
 
 def _saved(path: Path) -> Result:
+    if not path.exists():
+        raise ProgramError(str(path), "cannot be read: No such file or directory", READS)
     if path.is_dir() and system.is_saved(path) and not any(path.glob(f"*{hardware.TRACE_SUFFIX}")):
         raise ProgramError(str(path), "a system trace", READS)
-    if not path.is_dir() and (what := foreign.told_of(path)) and not path.name.endswith(hardware.TRACE_SUFFIX):
+    if path.is_file() and (what := foreign.told_of(path)) not in ("", hardware.OURS):
         raise ProgramError(str(path), what, READS)
     return saved(path)
 

@@ -43,7 +43,7 @@ def told(head: bytes, name: str = "") -> str:
         if text in head[:64]:
             return what
     if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
-        return "a JSON file"
+        return "a Chrome trace" if b'"traceEvents"' in head else "a JSON file"
     if all(c in head.split(b"\n")[0] for c in COLUMNS):
         return "a hardware profile in CSV form"
     if head[:1] == b"\n" and any(byte < 9 for byte in head[:64]):  # a first packet, and no text
@@ -52,7 +52,9 @@ def told(head: bytes, name: str = "") -> str:
 
 
 def told_of(path: Path) -> str:
-    """The same of a file; empty where it cannot be read."""
+    """The same of a file or a folder; empty where it cannot be read."""
+    if path.is_dir():
+        return "a folder"
     try:
         with path.open("rb") as f:
             return told(f.read(HEAD), path.name)

@@ -32,6 +32,7 @@ from ..program import Program
 from ..result import Result, body_ticks
 from ..table import Ints, Op, Table, When
 from ..timeline import Timeline, step_ends
+from . import foreign
 from .operands import Printer, moved, packet_bytes, place
 from .stored import (
     LIMIT,
@@ -52,6 +53,7 @@ T = TypeVar("T")
 FORMAT, VERSION = "nc-sim hardware trace", 1
 PROGRAM_FORMAT, PROGRAM_VERSION = "nc-sim compiled program", 1
 TRACE_SUFFIX, PROGRAM_SUFFIX = ".ntff.msgpack", ".neff.msgpack"
+OURS = foreign.OURS[FORMAT.encode()]  # what a trace says it is
 GATE_STEPS = 8  # a throttle record allows k of n; real ones say 4 and 8 of 8
 FARTHEST = 2.0**62  # sums of semaphore updates stay below
 SIGNED = ("engine", "value")  # no DMA engine; a semaphore may be subtracted below zero
@@ -510,7 +512,10 @@ def load(path: str | Path) -> Trace:
             what = f"{len(found)} traces: {', '.join(found[:4])}{', …' * (len(found) > 4)}" if found else "no trace"
             raise ProgramError(str(where), what, f"one *{TRACE_SUFFIX}, or the path of a file")
         where /= found[0]
-    return attrs.evolve(unpack(_read(where, "a trace"), str(where)), path=where)
+    data = _read(where, "a trace")
+    if (what := foreign.told(data[: foreign.HEAD], where.name)) not in ("", OURS):
+        raise ProgramError(str(where), what, f"the folder of a saved run, or the *{TRACE_SUFFIX} in it")
+    return attrs.evolve(unpack(data, str(where)), path=where)
 
 
 def _read(path: Path, what: str) -> bytes:

@@ -158,7 +158,7 @@ def measured_of(row: Mapping[str, str]) -> Measured:
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Every row of `NAME.instr.csv` with its file and line, checked; those of the runtime too."""
-    for where, row in profile_rows.read(path, COLUMNS, NUMBERS, "a profile's NAME.instr.csv"):
+    for where, row in profile_rows.read(path, COLUMNS, NUMBERS, "a profile: NAME.instr.csv or a JSON export"):
         yield where, _known(where, row)
 
 

@@ -80,7 +80,7 @@ def rows_of(path: Path, profile: Profile) -> Iterable[Placed]:
 def packets_of(path: Path, profile: Profile) -> list[Packet]:
     """The DMA packets of a profile. ProgramError for a row of no use, or packets of another run."""
     found = [packet(r) for _, r in rows_of(path, profile)]
-    require_same_run(path, profile, found)
+    require_same_run(place_of(path, profile), profile.measured, found)
     return found
 
 
@@ -91,15 +91,15 @@ def packet(r: Mapping[str, str]) -> Packet:
     return Packet(start, end, int(r["dma_engine"]), int(r["dma_queue"]), r["queue_type"], int(r["bytes"]), int(r["packet_idx"]))
 
 
-def require_same_run(path: Path, profile: Profile, packets: Iterable[Packet]) -> None:
+def require_same_run(where: Path, measured: Sequence[Measured], packets: Iterable[Packet]) -> None:
     """ProgramError where packets cannot be those of the kernel's DMAs: sent before the first trigger, over before the last
     begins, or under way when the kernel has ended. A profile without such packets or triggers says nothing."""
     moved = [p for p in packets if "dynamic" in p.queue_type]
-    begun = [m.start_ns for s, m in zip(profile.steps, profile.measured, strict=True) if isinstance(s.instruction, DmaDirect2d)]
+    begun = [m.start_ns for m in measured if m.opcode.startswith("DMA")]
     if not moved or not begun:
         return
     first, last = min(p.start_ns for p in moved), max(p.end_ns for p in moved)
-    end = max(m.start_ns + m.duration_ns for m in profile.measured)
+    end = max(m.start_ns + m.duration_ns for m in measured)
     wrong = None
     if first < min(begun):
         wrong = f"a packet at {first} ns, before the first trigger at {min(begun)}"
@@ -108,7 +108,7 @@ def require_same_run(path: Path, profile: Profile, packets: Iterable[Packet]) ->
     elif last > end:
         wrong = f"a packet ends at {last} ns, after the kernel at {end}"
     if wrong is not None:
-        raise ProgramError(str(place_of(path, profile)), wrong, "packets and instructions of one run, both whole")
+        raise ProgramError(str(where), wrong, "packets and instructions of one run, both whole")
 
 
 def kind_of(step: Step) -> str:

@@ -19,7 +19,8 @@ def read(path: Path, columns: Sequence[str], numbers: Sequence[str], wanted: str
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
-        raise ProgramError(str(path), f"cannot be read: {e.strerror}", wanted) from None
+        what = "a folder" if path.is_dir() else f"cannot be read: {e.strerror}"
+        raise ProgramError(str(path), what, wanted) from None
     except UnicodeDecodeError:
         raise ProgramError(str(path), foreign.told_of(path) or "not UTF-8 text", wanted) from None
     reader = csv.DictReader(text.splitlines())
@@ -27,7 +28,9 @@ def read(path: Path, columns: Sequence[str], numbers: Sequence[str], wanted: str
         missing = [c for c in columns if c not in (reader.fieldnames or ())]
         if missing:
             what = foreign.told(text[: foreign.HEAD].encode(), path.name).replace("a hardware profile in CSV form", "")
-            raise ProgramError(f"{path}:1", what or f"no column {missing[0]!r}", f"{wanted}, with columns {', '.join(columns)}")
+            raise ProgramError(
+                str(path) if what else f"{path}:1", what or f"no column {missing[0]!r}", f"{wanted}, with columns {', '.join(columns)}"
+            )
         for row in reader:
             where = f"{path}:{reader.line_num}"
             for column in columns:

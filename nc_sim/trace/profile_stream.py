@@ -16,7 +16,7 @@ from ..isa.errors import ProgramError
 from ..lower import queue_name
 from . import profile_csv, profile_json
 from .profile_csv import Measured, in_body, in_order, kernel, origin_of, require_kernel
-from .profile_packets import Part, beside, packet, parts
+from .profile_packets import Part, beside, packet, parts, require_same_run
 from .profile_packets import rows as packet_rows
 
 WAIT = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?>=\d+")
@@ -63,8 +63,10 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
     measured = tuple(profile_csv.measured_of(r) for _, _, r in body)
     engines = tuple(e for e, _, _ in body)
     origin = origin_of(path, ((e, m.start_ns) for e, m in zip(engines, measured, strict=True)), release_ns or {})
-    moved = None if packets is None else tuple(parts(packet(r) for _, r in packets))
-    return Stream(name, engines, measured, _waits(engines, measured), origin, moved, number, simulated)
+    moved = None if packets is None else [packet(r) for _, r in packets]
+    require_same_run(beside(path) if number is None else path, measured, moved or ())
+    told = None if moved is None else tuple(parts(moved))
+    return Stream(name, engines, measured, _waits(engines, measured), origin, told, number, simulated)
 
 
 def _waits(engines: Sequence[Engine], measured: Sequence[Measured]) -> tuple[str, ...]:
