@@ -51,6 +51,7 @@ class Side:
     start: Ints
     end: Ints
     dma: tuple[Ints, Ints] | None  # from when to when DMA engines are at a transfer; None: not known
+    place: str = ""  # the path it was read from
 
     @cached_property
     def facts(self) -> History:

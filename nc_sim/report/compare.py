@@ -88,7 +88,8 @@ def compare(a: Result | str | Path, b: Result | str | Path, *, core: int | None 
     for k, of in enumerate((a, b)):
         if opened[k] is None and not isinstance(of, Result):
             opened[k] = profile_stream.read(Path(of), releases, core if profile_json.is_json(Path(of)) else None)
-    one, two = (side_of(of) for of in opened if of is not None)
+    places = ["" if isinstance(of, Result) else str(of) for of in (a, b)]
+    one, two = (attrs.evolve(side_of(of), place=place) for of, place in zip(opened, places, strict=True) if of is not None)
     return Comparison(differences(one, two))
 
 
@@ -113,7 +114,7 @@ def _saved(path: Path) -> Result:
 
 
 def _told(s: Side) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": s.name, "profile": s.profile, "instructions": len(s.engine)}
+    told: dict[str, Any] = {"name": s.name, "path": s.place or None, "profile": s.profile, "instructions": len(s.engine)}
     if isinstance(s.of, Result):
         return {**told, "chip": s.of.chip.name, "extrapolated": s.of.chip.extrapolated or None, "what_if": dict(s.of.summary()["what_if"])}
     return {**told, "is_simulation": s.of.simulated, "core": s.of.core}
@@ -121,8 +122,8 @@ def _told(s: Side) -> dict[str, Any]:
 
 def _text(d: Differences, top: int) -> str:
     percent = f"  {100 * d.body.change / d.body.a:+.1f} %" if d.body.a else ""
-    out = [f"A: {d.a.name}: body {us(d.body.a_ns)}"]
-    out += [*_extrapolated(d.a), f"B: {d.b.name}: body {us(d.body.b_ns)}", *_extrapolated(d.b)]
+    out = [f"A: {_titled(d.a)}: body {us(d.body.a_ns)}", *_extrapolated(d.a)]
+    out += [f"B: {_titled(d.b)}: body {us(d.body.b_ns)}", *_extrapolated(d.b)]
     out += [f"B - A: {_change(d.body)}{percent}", *_aligned(d), "", "active time:"]
     rows: list[tuple[str, ...]] = [(e.engine, str(e.a_count), str(e.b_count), *_times(e)) for e in d.engines]
     out += table(("engine", "n of A", "n of B", *TIMES), rows, indent="  ")
@@ -155,6 +156,10 @@ def _aligned(d: Differences) -> list[str]:
     moved = f", {d.moved} of them on different lines" if d.moved else ""
     left = [len(s.engine) - len(d.pairs) for s in (d.a, d.b)]
     return [f"{how}; {len(d.pairs)} instructions on both sides{moved}, {left[0]} only in A, {left[1]} only in B"]
+
+
+def _titled(s: Side) -> str:
+    return f"{s.name} ({s.place})" if s.place else s.name
 
 
 def _extrapolated(s: Side) -> list[str]:

@@ -52,3 +52,8 @@ def test_more_kinds_of_entries_than_places_are_kept_for_change_nothing(monkeypat
     monkeypatch.setattr(alignment, "MASKS", 3)
     assert aligned(a, b) == before
     assert len(before) > 20
+
+
+def test_halves_are_split_where_both_together_have_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment, "KEPT_BITS", 1)
+    assert aligned("bacde", "cdeba") == [(2, 0), (3, 1), (4, 2)]  # the first half alone would take all of the other side

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from test_perfetto import needs_perfetto, read
 from test_profile_json import KERNEL, RUNTIME, export, instruction, written
 from test_where_time_goes import two_engines
 
-from nc_sim import Program, ProgramError, Result, compare, simulate, workloads
+from conftest import REPOSITORY
+from nc_sim import Program, ProgramError, Result, Unsupported, compare, simulate, workloads
 from nc_sim.__main__ import main
 from nc_sim.analysis.again import again
-from nc_sim.analysis.differences import Differences
+from nc_sim.analysis.differences import Differences, differences
+from nc_sim.analysis.sides import side_of
 from nc_sim.profile import output
 from nc_sim.result import body_ticks
 from nc_sim.trace import pftrace
@@ -180,6 +183,12 @@ def test_chips_with_other_ticks_differ_by_the_exact_difference_of_their_times() 
     assert Fraction(d.body.change, d.body.per_ns) == exact[1] - exact[0]
 
 
+def test_ticks_without_a_measure_in_64_bits_are_refused() -> None:
+    one, two = (attrs.evolve(side_of(run("rmsnorm")), ticks_per_ns=Fraction(n)) for n in (10**15 + 1, 10**15 - 1))
+    with pytest.raises(Unsupported, match="times beyond 62 bits"):
+        differences(one, two)
+
+
 # --- a profile on one side ---------------------------------------------------------------------------------------
 
 
@@ -234,6 +243,8 @@ def test_an_export_of_a_run_has_its_lines_and_differs_from_it_by_whole_nanosecon
     assert abs(d.body.change_ns) <= 1
     assert all(abs(e.change_ns) <= e.a_count for e in d.lines)
     assert all(abs(c.change_ns) <= 2 * len(result.steps) for c in d.causes)
+    (moved,) = (e for e in d.engines if e.engine == "DMA engines")
+    assert abs(moved.change_ns) <= 2 * moved.a_count / 16  # whole ns at both ends of each transfer
     assert "an exported simulation" in found.text()
 
 
@@ -271,12 +282,14 @@ def nc_sim(*words: Any) -> str:
 def test_the_command_says_what_the_function_finds_of_saved_runs(tmp_path: Path) -> None:
     a, b = run("softmax"), run("softmax", what_if={"semaphore.latency_ns": 0})
     one, two = a.save(tmp_path / "a"), b.save(tmp_path / "b")
-    found = compare(a, b)
+    found = compare(one, two)
     assert nc_sim(one, two) == found.text() + "\n"
     assert nc_sim(one, two, "--top", 1) == found.text(1) + "\n"
     assert json.loads(nc_sim(one, two, "--json")) == json.loads(json.dumps(found.record()))
-    assert "with semaphore.latency_ns=0" in found.text()
-    assert compare(one, two).record() == compare(one / next(one.glob("*.ntff.msgpack")).name, b).record() == found.record()
+    assert found.text().splitlines()[1].startswith(f"B: softmax on trn2 with semaphore.latency_ns=0 ({two}): body ")
+    for same in (compare(a, b), compare(next(one.glob("*.ntff.msgpack")), b)):
+        assert same.text().splitlines()[2:] == found.text().splitlines()[2:]
+        assert {k: v for k, v in same.record().items() if k not in "ab"} == {k: v for k, v in found.record().items() if k not in "ab"}
 
 
 def test_a_table_shows_the_largest_rows_and_says_how_many_more_there_are() -> None:
@@ -335,6 +348,20 @@ def test_a_profile_is_drawn_with_its_packets_and_what_only_one_side_has_says_so(
 
 
 @needs_perfetto
+def test_what_is_measured_before_time_zero_moves_both_sides_alike(tmp_path: Path) -> None:
+    data = export()
+    data["instruction"][3]["timestamp"] = 700  # a trigger 300 ns before Sync's first instruction
+    result = run("rmsnorm")
+    seen = read(compare(result, written(tmp_path, data)).save(tmp_path / "both.pftrace"))
+    plain = read(compare(result, result).save(tmp_path / "plain.pftrace"))
+    assert seen.on("B: kernel, measured/Sync Engine")[0].start == 300
+    assert seen.on("B: kernel, measured/DMA Engine 3")[0].start == 3080 - 1000 + 300
+    for track in ("GpSimd Engine", "DMA Engine 3"):
+        name = f"A: rmsnorm on trn2/{track}"
+        assert [s.start for s in seen.on(name)] == [s.start + 300 for s in plain.on(name)] != []
+
+
+@needs_perfetto
 def test_the_command_writes_the_file_and_names_it(tmp_path: Path) -> None:
     folder, place = run("rmsnorm").save(tmp_path / "a"), tmp_path / "x.pftrace"
     assert nc_sim(folder, folder, "--perfetto", place).splitlines()[-1] == f"perfetto: {place}"
@@ -351,3 +378,12 @@ def test_a_core_of_an_export_can_be_named_and_of_two_runs_cannot(tmp_path: Path)
     assert compare(result, path, core=1).record()["b"]["core"] == 1
     with pytest.raises(ProgramError, match="core 1 of two runs; a profile of hardware on one side"):
         compare(result, result, core=1)
+
+
+def test_the_page_shows_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REPOSITORY / "docs" / "where-the-time-goes.md").read_text()
+    command, shown = re.search(r"^\$ nc-sim (compare out/attention .*)\n((?:.*\n)*?)```", page, re.MULTILINE).groups()  # type: ignore[union-attr]
+    monkeypatch.chdir(tmp_path)
+    run("attention").save("out/attention")
+    run("attention", without=["clock-gate"]).save("out/full-rate")
+    assert nc_sim(*command.split()[1:]) == shown

@@ -390,7 +390,7 @@ def test_what_is_no_trace_says_so(saved: Path, tmp_path: Path) -> None:
     text.write_bytes(msgpack.packb([1, 2]))
     assert message(text) == "PATH format: None; 'nc-sim hardware trace'"
     program = file_of(saved, ".neff.msgpack")
-    assert message(program) == "PATH format: 'nc-sim compiled program'; 'nc-sim hardware trace'"
+    assert message(program) == "PATH: a program, not a trace; the folder of a saved run, or the *.ntff.msgpack in it"
 
 
 def test_two_traces_in_a_folder_are_refused_by_name(tmp_path: Path) -> None:
