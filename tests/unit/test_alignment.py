@@ -57,3 +57,10 @@ def test_more_kinds_of_entries_than_places_are_kept_for_change_nothing(monkeypat
 def test_halves_are_split_where_both_together_have_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alignment, "KEPT_BITS", 1)
     assert aligned("bacde", "cdeba") == [(2, 0), (3, 1), (4, 2)]  # the first half alone would take all of the other side
+
+
+def test_a_step_left_out_of_every_round_of_a_long_loop_leaves_all_others_together() -> None:
+    rounds = 8_000
+    pairs = aligned("abc" * rounds, "ac" * rounds)
+    assert len(pairs) == 2 * rounds
+    assert pairs[:4] == [(0, 0), (2, 1), (3, 2), (5, 3)]

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from test_perfetto import needs_perfetto
 from test_profile_json import export
-from test_profile_output import CSV, PACKETS
+from test_profile_output import CSV, PACKETS, _repacked
 
 from nc_sim import simulate, workloads
 from nc_sim.__main__ import main
@@ -175,6 +175,34 @@ def test_a_damaged_run_is_refused(damage: str, told: str, command: str, saved: P
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("command", RUNS)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 9}, "version: 9; 1, the only one"),
+        ({"format": "other"}, "format: 'other'; 'nc-sim compiled program'"),
+        ({"chip": None}, "chip: None; name, core, sources"),
+        ({"chip": {"name": "x", "core": "y", "sources": {}, "numbers": {}, "overrides": {}}}, "on one side only; the chip numbers of this"),
+        ({"program": b"\x01"}, "unreadable data near byte 0"),
+        ({"program": None}, "program: None; the bytes of a program"),
+    ],
+)
+def test_a_program_file_of_another_form_is_refused(change: dict[str, Any], told: str, command: str, saved: Path, tmp_path: Path) -> None:
+    _repacked(saved, tmp_path, change)
+    done = CliRunner().invoke(main, [w.replace("{}", str(tmp_path)).replace(GOOD, str(saved)) for w in COMMANDS[command]])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert files(saved)[1].name in done.stderr
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_trace_in_a_folder_stands_for_the_folder(saved: Path) -> None:
+    trace, _ = files(saved)
+    for command in ("explain", "stalls", "roofline"):
+        one, two = (CliRunner().invoke(main, [command, str(path)]) for path in (saved, trace))
+        assert one.stdout == two.stdout != ""
 
 
 # --- profiles of hardware ----------------------------------------------------------------------------------------
