@@ -192,7 +192,10 @@ def in_order(body: Iterable[tuple[str, dict[str, str]]]) -> Iterator[tuple[Engin
     for where, r in body:
         queues[ENGINES[r["engine"]]].append((where, r))
     for queue in queues.values():
-        queue.sort(key=lambda x: int(x[1]["pc"]))  # timestamp order is not program order
+        once = len({r["pc"] for _, r in queue}) == len(queue)
+        queue.sort(
+            key=lambda x: int(x[1]["pc" if once else "timestamp_ns"])
+        )  # time order is not program order, but a loop's is best known by it
     at = dict.fromkeys(sorted(queues), 0)
     while at:
         engine = min(at, key=lambda e: (int(queues[e][at[e]][1]["timestamp_ns"]), e))

@@ -245,6 +245,15 @@ def test_a_csv_has_no_cores_to_choose_from(tmp_path: Path) -> None:
         profile_csv.read(tmp_path / "kernel.instr.csv", core=0)
 
 
+def test_a_queue_is_in_order_of_its_places_and_of_time_where_they_repeat(tmp_path: Path) -> None:
+    copies = [(4700 + 900 * k, 586, "Scalar", "COPY", KERNEL[2][4]) for k in range(4)]
+    for places, starts in (([3, 2, 5, 4], [5600, 4700, 7400, 6500]), ([2, 3, 2, 3], [4700, 5600, 6500, 7400])):
+        rows = [instruction(k, r, "sg00") for k, r in enumerate(KERNEL[:2])]
+        rows += [{**instruction(0, r, "sg00"), "pc": pc, "id": f"copy {k}"} for k, (r, pc) in enumerate(zip(copies, places, strict=True))]
+        profile = profile_csv.read(written(tmp_path, export(instruction=rows, dma=[])))
+        assert [m.start_ns for m in profile.measured if m.opcode == "COPY"] == starts
+
+
 def test_a_missing_export_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match=r"none.json: cannot be read: No such file"):
         replay(tmp_path / "none.json")
