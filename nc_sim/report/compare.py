@@ -74,6 +74,9 @@ def compare(a: Result | str | Path, b: Result | str | Path, *, core: int | None 
     which `core` names a core where several run a kernel. Instructions are aligned by source line and opcode in each queue,
     by opcode alone where the sides have no lines in common. ProgramError says what a path is that is none of these.
     """
+    for of in (a, b):
+        if not isinstance(of, Result | str | Path):
+            raise ProgramError("compare", f"{of!r:.60}", f"a result, or {READS}")
     opened: list[Result | Stream | None] = [of if isinstance(of, Result) else None for of in (a, b)]
     for k, of in enumerate((a, b)):  # runs first: the release of queues, which only a chip tells, sets a profile's time zero
         if not isinstance(of, Result) and not is_profile(Path(of)):
@@ -85,9 +88,10 @@ def compare(a: Result | str | Path, b: Result | str | Path, *, core: int | None 
     if runs:
         look = runs[0].chip.reader()
         releases = {e: float(look(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine}
-    for k, of in enumerate((a, b)):
-        if opened[k] is None and not isinstance(of, Result):
-            opened[k] = profile_stream.read(Path(of), releases, core if profile_json.is_json(Path(of)) else None)
+    profiles = {k: Path(of) for k, of in enumerate((a, b)) if opened[k] is None and not isinstance(of, Result)}
+    exports = [k for k, path in profiles.items() if profile_json.is_json(path)]
+    for k, path in profiles.items():
+        opened[k] = profile_stream.read(path, releases, core if k in exports or not exports else None)
     places = ["" if isinstance(of, Result) else str(of) for of in (a, b)]
     one, two = (attrs.evolve(side_of(of), place=place) for of, place in zip(opened, places, strict=True) if of is not None)
     return Comparison(differences(one, two))

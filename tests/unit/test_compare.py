@@ -378,6 +378,14 @@ def test_a_core_of_an_export_can_be_named_and_of_two_runs_cannot(tmp_path: Path)
     assert compare(result, path, core=1).record()["b"]["core"] == 1
     with pytest.raises(ProgramError, match="core 1 of two runs; a profile of hardware on one side"):
         compare(result, result, core=1)
+    (tmp_path / "k.instr.csv").write_text("timestamp_ns\n")
+    with pytest.raises(ProgramError, match="core 1 of a CSV; a JSON export"):
+        compare(result, tmp_path / "k.instr.csv", core=1)
+
+
+def test_what_is_neither_a_result_nor_a_path_is_refused() -> None:
+    with pytest.raises(ProgramError, match=r"compare: None; a result, or the folder of a saved run"):
+        compare(run("rmsnorm"), None)  # type: ignore[arg-type]
 
 
 def test_the_page_shows_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
