@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .program import Program, Semaphore
     from .progress import track
     from .replay import Replay, replay
+    from .report.compare import compare
     from .report.roofline import roofline
     from .result import Result
     from .simulate import simulate
@@ -47,6 +48,7 @@ __all__ = [
     "Unspecified",
     "Unsupported",
     "__version__",
+    "compare",
     "replay",
     "roofline",
     "simulate",
@@ -61,6 +63,7 @@ _PLACES = {
     **dict.fromkeys(_ERRORS, "isa.errors"), "Program": "program", "Semaphore": "program", "Replay": "replay", "replay": "replay",
     "Result": "result", "simulate": "simulate", "roofline": "report.roofline", "sweep": "analysis.sweeps",
     "track": "progress",
+    "compare": "report.compare",
 }  # fmt: skip
 
 

@@ -377,13 +377,14 @@ def view(
 ) -> None:
     """Show a saved hardware trace as a text timeline, or write it in a published form.
 
-    A system trace needs another --output-format than text, --perfetto or --picture; a .pftrace file --picture. The other
-    formats also take a hardware profile's NAME.instr.csv.
+    A system trace needs another --output-format than text, --perfetto or --picture; a .pftrace file --picture. The tables and
+    the summaries are also those of a hardware profile: NAME.instr.csv, or a JSON export of the public profiler.
     """
     from .profile import export, output
     from .report import picture as pictures
     from .report import viewer
-    from .trace import hardware, perfetto, system
+    from .report.compare import is_profile
+    from .trace import foreign, hardware, perfetto, system
     from .trace import text as trace_text
     from .trace.pftrace import SUFFIX
 
@@ -412,6 +413,9 @@ def view(
     else:
         if trace.is_dir() and not any(trace.glob(f"*{hardware.TRACE_SUFFIX}")) and (inside := system.folders_with_traces(trace)):
             raise ProgramError(str(trace), "no trace of its own", f"the path of a folder in it that has one: {', '.join(inside)}")
+        if trace.is_file() and is_profile(trace):
+            other = "a saved run, or for a profile of hardware --output-format parquet, summary-json or summary-text"
+            raise ProgramError(str(trace), foreign.told_of(trace) or "a CSV file", other)
         with shown("reading") as tell:
             loaded = hardware.load(trace, tell)
         lines = [trace_text.timeline(loaded, width=width or _width())]
@@ -552,7 +556,12 @@ def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Prog
         with shown("reading") as tell:
             return None, (load_saved_program if path.name.endswith(".neff.msgpack") else load_program)(path, tell)
     else:
-        raise ProgramError("program", f"{name!r}", f"one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file")
+        from .trace import foreign
+
+        what = foreign.told_of(path)
+        raise ProgramError(
+            "program", f"{name!r}{what and f', {what}'}", f"one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file"
+        )
     known = inspect.signature(module.build).parameters
     for size in sizes:
         if size not in known:

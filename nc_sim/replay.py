@@ -20,7 +20,7 @@ from .notebook import Shown
 from .simulate import finite, require_engine, run
 from .table import Table
 from .timeline import Timeline, step_ends
-from .trace import profile_csv
+from .trace import profile_csv, profile_packets
 from .trace.profile_csv import Profile
 
 
@@ -44,7 +44,7 @@ class Replay(Shown):
     @property
     def packets_path(self) -> Path:
         """Where the packets of a CSV profile would be."""
-        return profile_csv.packets_beside(self.path)
+        return profile_packets.beside(self.path)
 
     @property
     def total_measured_ns(self) -> int:
@@ -126,7 +126,7 @@ def replay(
     look = data.reader()
     profile = profile_csv.read(where, {e: float(look(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine}, core)
     phase, source = (gate_phase_ns, "given") if gate_phase_ns is not None else (profile.gate_phase_ns, profile.gate_source)
-    latencies = profile_csv.measured_dma(where, profile) if dma_from_trace else {}
+    latencies = profile_packets.measured_dma(where, profile) if dma_from_trace else {}
     options = Options(gate_phase_ns=finite(phase or 0, "gate_phase_ns"), dma_latency_ns={k: Fraction(v) for k, v in latencies.items()})
     table, reader = lower(profile.steps, data, options, profile.semaphore_names)
     timeline = run(table, profile.steps, progress=progress, engine=engine)

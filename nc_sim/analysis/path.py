@@ -6,7 +6,7 @@ is on it decided it in this run, and another path may be nearly as long (`slack`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 import numpy as np
@@ -78,9 +78,25 @@ def critical_path(result: Result, facts: History | None = None, progress: Tell |
     out = []
     for row, kind, a, b in reversed(walk.pieces):
         step = steps[index := int(result.table.step[row])]
-        where = queue[int(result.table.ring[row - result.table.rows])] if row >= result.table.rows else step.engine.label
-        out.append(Segment(index, where, step.instruction.opcode, step.line, kind, a, b, chip.ns(a), chip.ns(b)))
+        out.append(Segment(index, _where(result, queue, row), step.instruction.opcode, step.line, kind, a, b, chip.ns(a), chip.ns(b)))
     return Records(out)
+
+
+def spent(result: Result, facts: History | None = None) -> dict[tuple[str, str], int]:
+    """Ticks of the critical path by engine or DMA queue, and by kind: without a segment for each piece."""
+    walk = _Walk(result, facts or history(result.table, result.timeline))
+    walk.back()
+    queue, out = queues(result), dict[tuple[str, str], int]()
+    for row, kind, a, b in walk.pieces:
+        key = _where(result, queue, row), kind
+        out[key] = out.get(key, 0) + b - a
+    return out
+
+
+def _where(result: Result, queue: Sequence[str], row: int) -> str:
+    if row >= result.table.rows:
+        return queue[int(result.table.ring[row - result.table.rows])]
+    return result.steps[int(result.table.step[row])].engine.label
 
 
 def shares(result: Result, segments: Iterable[Segment], by: str) -> Records[Share]:

@@ -1,15 +1,15 @@
-"""Hardware profiles in CSV form as the published tables, so that one summary serves measured and simulated profiles.
+"""Hardware profiles as the published tables, so that one summary serves measured and simulated profiles.
 
-NAME.instr.csv gives Instruction, NAME.dma.csv beside it DmaPacket, and profiles.json beside both the length of the run and
-the chip (docs/traces.md, Reading hardware profiles). Columns that the files do not tell are null.
+Of a pair of CSV files NAME.instr.csv gives Instruction, NAME.dma.csv beside it DmaPacket, and profiles.json beside both the
+length of the run and the chip. A JSON export of the public profiler has all of it in one file (docs/traces.md, Reading
+hardware profiles). Columns that the files do not tell are null.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,14 @@ import attrs
 from ..isa import Engine, Instruction
 from ..isa.errors import ProgramError
 from ..isa.tensor import LoadWeights, Matmul
-from ..trace import profile_csv
+from ..trace import profile_csv, profile_json, profile_packets
 from ..trace.operands import moved
 from .device import schema_fields
 from .instructions import adjustment
 from .schema import load
-from .summary import Facts, Metrics, summary
+from .summary import FLOPS, Facts, Metrics, summary
 from .table import Table, from_rows
 
-PACKET_COLUMNS = ("timestamp_ns", "duration_ns", "dma_engine", "dma_queue", "queue_type", "bytes", "packet_idx")
 SUFFIX = ".instr.csv"
 CHIP = ("pe_clock_freq", "pe_clock_others", "hbm_ddr_bandwidth")  # of the metadata of profiles.json
 WHOLE_PASSES = "2.28."  # profiler versions known to count each pass of an fp32 product as a whole one
@@ -41,22 +40,44 @@ class Profile:
     instructions: Table
     packets: Table
     facts: Facts
+    simulated: bool = False  # an export of a simulation
+    unread: frozenset[str] = frozenset()  # opcodes of the kernel whose operands nc-sim does not read
 
 
 def read(path: str | Path, *, physical_cores: int = 2, core: str = "NeuronCore-v3") -> Profile:
-    """The profile of `NAME.instr.csv`; ProgramError names file and line of what it cannot use.
+    """The profile of `NAME.instr.csv` or of a JSON export; ProgramError names file and line, or record, of what it cannot use.
 
-    The public traces are of logical cores with two physical ones. `core` decides what an fp8 flop counts in bf16. Flops of
-    an fp32 product are counted as the profiler did that wrote the profile: version 2.28 counts both passes whole, schema
-    7.4.0 each half.
+    The public traces are of logical cores with two physical ones; an export says how many. `core` decides what an fp8 flop
+    counts in bf16. Flops of an fp32 product are counted as the profiler did that wrote the profile: version 2.28 counts both
+    passes whole, schema 7.4.0 each half.
     """
     path = Path(path)
-    name = path.name.removesuffix(".csv").removesuffix(".instr")
-    body = profile_csv.read(path, dict.fromkeys(Engine, 0.0)).steps  # where time zero is does not matter here
-    return profile_of(
-        name, profile_csv.rows(path), {s.line: s.instruction for s in body}, _rows(path.with_name(f"{name}.dma.csv")),
-        _told(path.with_name("profiles.json"), name), physical_cores=physical_cores, core=core,
-    )  # fmt: skip
+    releases = dict.fromkeys(Engine, 0.0)  # where time zero is does not matter here
+    unknown = set[str]()
+    rows: Iterable[tuple[str, Mapping[str, str]]]
+    packets: Iterable[tuple[str, Mapping[str, str]]]
+    if profile_json.is_json(path):
+        document = profile_json.load(path)
+        running = [k for k, name in enumerate(document.names) if any(profile_csv.in_body(row) for _, row in document.rows[name])]
+        cores_of: list[int | None] = [*running] or [None]  # None: it says that none runs a kernel
+        bodies = [profile_csv.read(path, releases, k, document, unknown) for k in cores_of]
+        rows, packets = (_in_file_order(by_core.values()) for by_core in (document.rows, document.packets))
+        name, told, cores = path.name.removesuffix(".json"), document.told, document.told.get("physical_cores", physical_cores)
+    else:
+        name = path.name.removesuffix(".csv").removesuffix(".instr")
+        bodies, rows = [profile_csv.read(path, releases, unknown=unknown)], profile_csv.rows(path)
+        packets, cores = profile_packets.rows_of(path, bodies[0]), physical_cores
+        told = _told(path.with_name("profiles.json"), name)
+    for body in [] if any(opcode.startswith("DMA") for opcode in unknown) else bodies:
+        moved = [profile_packets.packet(r) for _, r in profile_packets.rows_of(path, body)]
+        profile_packets.require_same_run(profile_packets.place_of(path, body), body.measured, moved)
+    body_of = {s.line: s.instruction for body in bodies for s in body.steps}
+    return attrs.evolve(profile_of(name, rows, body_of, packets, told, physical_cores=cores, core=core), unread=frozenset(unknown))
+
+
+def _in_file_order(by_core: Iterable[Sequence[profile_json.Placed]]) -> list[profile_json.Placed]:
+    """Records of all cores as the file has them: their places end with their number."""
+    return sorted((r for rows in by_core for r in rows), key=lambda r: int(r[0].rsplit("[", 1)[1].rstrip("]")))
 
 
 def profile_of(
@@ -76,9 +97,10 @@ def profile_of(
     facts = Facts(
         total_time_ns=round(told["total_time"] * 1e9, 3) if "total_time" in told else float(max(ends)), physical_cores=physical_cores,
         tensor_ghz=meta.get("pe_clock_freq"), core_ghz=meta.get("pe_clock_others"), hbm_bytes_per_s=meta.get("hbm_ddr_bandwidth"),
-        model_flops=told.get("model_flops", 0),
+        model_flops=told.get("model_flops", 0), array_rows=int(meta.get("pe_num_rows", 128)),
+        array_columns=int(meta.get("pe_num_cols", 128)),
     )  # fmt: skip
-    return Profile(name, instructions, moved_in, facts)
+    return Profile(name, instructions, moved_in, facts, told.get("is_simulation", False))
 
 
 def _instructions(
@@ -92,7 +114,7 @@ def _instructions(
             "start_ts": start, "end_ts": start + duration, "duration_ns": duration, "engine": engine.lower(), "timeline_track": track,
             "opcode": row["opcode"], "operands": row["operands"].strip(), "id": number, "pc": int(row["pc"]),
             "evt_wait_time_ns": int(row["evt_wait_ns"]) if (row.get("evt_wait_ns") or "").isdigit() else None,
-            "scalar_activation_fn": row.get("fn") or None,
+            "scalar_activation_fn": row.get("fn") or None, "nki_source_location": row.get("line") or None,
         }  # fmt: skip
         if (instruction := body.get(where)) is not None:
             counts = moved(instruction)
@@ -110,13 +132,13 @@ def _instructions(
 
 
 def tables(profile: Profile) -> dict[str, Table]:
-    """The tables that a CSV profile fills, with the summary over them."""
+    """The tables that a measured profile fills, with the summary over them."""
     facts = profile.facts
     meta = {
         "profile_schema_version": load().version, "num_physical_cores": facts.physical_cores, "vnc_enabled": facts.physical_cores > 1,
         "first_hw_timestamp": 0, "last_hw_timestamp": int(facts.total_time_ns), "hbm_ddr_bandwidth": facts.hbm_bytes_per_s,
         "tensor_engine_clock_freq": facts.tensor_ghz, "neuroncore_clock_freq": facts.core_ghz, "profile_name": profile.name,
-        "is_simulation": False,
+        "is_simulation": profile.simulated,
     }  # fmt: skip
     return {
         "DmaPacket": profile.packets, "Instruction": profile.instructions, "Metadata": from_rows("Metadata", [meta]),
@@ -125,39 +147,35 @@ def tables(profile: Profile) -> dict[str, Table]:
 
 
 def metrics(profile: Profile) -> Metrics:
-    """Every Summary metric that the files tell."""
-    return summary(profile.instructions.parts(), profile.packets.parts(), profile.facts)
+    """Every Summary metric that the files tell; what rests on an instruction that nc-sim does not read is null."""
+    found = summary(profile.instructions.parts(), profile.packets.parts(), profile.facts)
+    return found | dict.fromkeys(_lacking(profile.unread))
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every row of NAME.dma.csv with its place."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as e:
-        what = getattr(e, "strerror", None) or "not text"
-        raise ProgramError(str(path), f"cannot be read: {what}", "the DMA packets of the profile") from None
-    reader = csv.DictReader(text.splitlines())
-    missing = [c for c in PACKET_COLUMNS if c not in (reader.fieldnames or ())]
-    if missing:
-        raise ProgramError(f"{path}:1", f"no column {missing[0]!r}", f"columns {', '.join(PACKET_COLUMNS)}")
-    for row in reader:
-        yield f"{path}:{reader.line_num}", row
+def _lacking(unread: Iterable[str]) -> Iterator[str]:
+    for opcode in unread:
+        yield from ("sbuf_read_bytes", "sbuf_write_bytes", "psum_read_bytes", "psum_write_bytes")
+        yield from ("psum_read_sbuf_write_bytes", "psum_read_sbuf_write_count")
+        if opcode.startswith("DMA"):
+            yield from ("hbm_read_bytes", "hbm_write_bytes", "mbu_estimated_percent", "mm_arithmetic_intensity")
+            yield from (f"mfu{k}_max_achievable_estimated_percent" for k in ("", "_inst", "_hlo"))
+        if "MATMUL" in opcode:
+            yield from FLOPS
+            yield from ("mm_arithmetic_intensity", "hfu_estimated_percent", "mfu_estimated_percent", "mfu_inst_estimated_percent")
+            yield from (f"mfu{k}_max_achievable_estimated_percent" for k in ("", "_inst"))
 
 
 def _packets(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str, Any]]:
     kinds = load().enums["DmaQueueType"]
     for number, (where, row) in enumerate(rows):
-        cells = {c: (row[c] or "").strip().removesuffix(".0") for c in PACKET_COLUMNS}
-        wrong = next((c for c in PACKET_COLUMNS if c != "queue_type" and not cells[c].isdigit()), None)
-        if wrong is not None:
-            raise ProgramError(where, f"{wrong} is {row[wrong]!r}", "a whole number of at least 0")
-        if cells["queue_type"] not in kinds:
+        kind = row["queue_type"].strip()
+        if kind not in kinds:
             raise ProgramError(where, f"queue_type is {row['queue_type']!r}", f"one of {', '.join(kinds)}")
-        start, duration, size = (int(cells[c]) for c in ("timestamp_ns", "duration_ns", "bytes"))
+        start, duration, size = (int(row[c]) for c in ("timestamp_ns", "duration_ns", "bytes"))
         yield {
-            "start_ts": start, "end_ts": start + duration, "duration_ns": duration, "id": number, "packet_idx": int(cells["packet_idx"]),
-            "engine_idx": int(cells["dma_engine"]), "transfer_bytes": size, "queue_type": cells["queue_type"],
-            "throughput": size * 1e9 / duration if duration else None, "queue_idx": int(cells["dma_queue"]),
+            "start_ts": start, "end_ts": start + duration, "duration_ns": duration, "id": number, "packet_idx": int(row["packet_idx"]),
+            "engine_idx": int(row["dma_engine"]), "transfer_bytes": size, "queue_type": kind,
+            "throughput": size * 1e9 / duration if duration else None, "queue_idx": int(row["dma_queue"]),
         }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What `nc-sim view --output-format` writes of a saved run, of a system trace, or of a hardware profile in CSV form."""
+"""What `nc-sim view --output-format` writes of a saved run, of a system trace, or of a hardware profile."""
 
 from __future__ import annotations
 
@@ -9,21 +9,14 @@ from typing import Any
 from ..files import require_place
 from ..isa.errors import ProgramError, Unsupported
 from ..progress import Tell, weighted
-from ..trace import hardware, perfetto
+from ..trace import foreign, hardware, perfetto, profile_json
 from ..trace import system as system_trace
 from ..trace.system import SystemTrace
 from . import device, export, measured, parquet, source, system
 from .source import Device
 
 TO_SCREEN = ("text", "summary-json", "summary-text")  # without --output-file these are printed
-READS = "the folder of a saved run or a system trace, one of its traces, or a profile's NAME.instr.csv"
-# Files of other tools, by how their names end.
-OTHERS = {
-    ".ntff": "the profiler's binary trace, whose format is not public", ".neff": "a compiled program, whose format is not public",
-    ".pb": "a runtime trace, whose format is not public", ".parquet": "a table that is written already",
-    ".json": "a JSON file", ".pftrace": "a Perfetto file",
-}  # fmt: skip
-
+READS = "the folder of a saved run or a system trace, one of its traces, or a profile: NAME.instr.csv or a JSON export"
 Opened = Device | SystemTrace | measured.Profile
 
 
@@ -56,11 +49,12 @@ def read(path: Path, progress: Tell | None = None) -> Opened:
     if not path.is_dir():
         if not path.exists():
             raise ProgramError(str(path), "cannot be read: No such file or directory", READS)
-        if path.name.endswith(measured.SUFFIX):
+        if (what := foreign.named(path.name)) is not None:
+            raise ProgramError(str(path), what, READS)
+        if path.name.endswith(measured.SUFFIX) or profile_json.is_json(path):
             return measured.read(path)
-        for suffix, what in OTHERS.items():
-            if path.name.endswith(suffix):
-                raise ProgramError(str(path), what, READS)
+        if (what := foreign.told_of(path)) and not path.name.endswith((hardware.TRACE_SUFFIX, hardware.PROGRAM_SUFFIX)):
+            raise ProgramError(str(path), what, READS)
         if path.name.endswith(hardware.PROGRAM_SUFFIX):
             raise ProgramError(
                 str(path), "a program, not a trace", f"the path of the *{hardware.TRACE_SUFFIX} beside it, or of their folder"
@@ -74,7 +68,8 @@ def summaries(opened: Opened) -> tuple[dict[str, dict[str, Any]], dict[str, str]
     """Metrics by key, and the name of what each key stands for."""
     if isinstance(opened, measured.Profile):
         key = f"n_{opened.name}"
-        return {key: dict(measured.metrics(opened))}, {key: f"{opened.name}, measured"}
+        how = "simulated" if opened.simulated else "measured"
+        return {key: dict(measured.metrics(opened))}, {key: f"{opened.name}, {how}"}
     if isinstance(opened, Device):
         key = device.key(opened)
         return {key: dict(device.metrics(opened))}, {key: f"{opened.name} on {opened.chip.name}, simulated"}
@@ -89,7 +84,7 @@ def summaries(opened: Opened) -> tuple[dict[str, dict[str, Any]], dict[str, str]
 
 def _parquet(opened: Opened, place: Path, progress: Tell | None) -> Path:
     if isinstance(opened, measured.Profile):
-        parquet.save(measured.tables(opened), place, progress, simulated=False)
+        parquet.save(measured.tables(opened), place, progress, simulated=opened.simulated)
     elif isinstance(opened, Device):
         parquet.save(device.tables(opened), place, progress)
     else:
@@ -101,7 +96,7 @@ def _parquet(opened: Opened, place: Path, progress: Tell | None) -> Path:
 
 def _json(opened: Opened, place: Path, progress: Tell | None) -> Path:
     if isinstance(opened, measured.Profile):
-        raise Unsupported("json", "a profile in CSV form", "parquet, summary-json or summary-text: its tables lack what a JSON profile has")
+        raise Unsupported("json", "a profile of hardware", "parquet, summary-json or summary-text: its tables lack what a JSON profile has")
     if isinstance(opened, Device):
         made = device.tables(opened)
         return export.save_json(made, {k: v[0] for k, v in made["Summary"].columns().items()}, place, progress)
@@ -111,7 +106,7 @@ def _json(opened: Opened, place: Path, progress: Tell | None) -> Path:
 
 def _perfetto(opened: Opened, place: Path, progress: Tell | None) -> Path:
     if isinstance(opened, measured.Profile):
-        raise Unsupported("perfetto", "a profile in CSV form", "a trace that nc-sim wrote")
+        raise Unsupported("perfetto", "a profile of hardware", "a trace that nc-sim wrote, or `nc-sim replay --perfetto`")
     return perfetto.save(opened if isinstance(opened, SystemTrace) else opened.trace, place, progress=progress)
 
 

@@ -1,4 +1,4 @@
-"""The commands that tell where the time goes: explain, stalls, roofline, sweep. `add` puts them on the command line."""
+"""The commands that tell where the time goes: explain, stalls, compare, roofline, sweep. `add` puts them on the command line."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from ..isa.errors import ProgramError
 from ..program import Program
 from ..progress import shown
 from ..result import Result
+from ..trace.hardware import TRACE_SUFFIX
 from . import picture as pictures
 from . import where
+from .compare import TOP, compare
 from .roofline import roofline
 from .text import extrapolated, table, us
 
@@ -60,6 +62,30 @@ def add(main: click.Group, build: Build) -> None:
             found = json.dumps(where.record(result, tell), indent=2) if as_json else where.text(result, segments, loosest, tell)
         click.echo(found)
 
+    @main.command(name="compare")
+    @click.argument("a", type=click.Path(path_type=Path))
+    @click.argument("b", type=click.Path(path_type=Path))
+    @click.option("--top", default=TOP, show_default=True, type=click.IntRange(0), metavar="N", help="rows of each table; 0: all")
+    @click.option("--core", type=click.IntRange(0), help="of a JSON export in which several cores run a kernel")
+    @click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write both timelines for the viewer")
+    @JSON
+    def compare_command(a: Path, b: Path, top: int, core: int | None, pftrace: Path | None, as_json: bool) -> None:
+        """Set two saved runs beside each other, or a run and a profile of hardware: what differs, where, and why.
+
+        A and B are folders of saved runs, NAME.instr.csv, or what the public profiler writes with --output-format json.
+        """
+        if pftrace is not None:
+            require_place(pftrace)
+        with shown("comparing"):
+            found = compare(a, b, core=core)
+        if pftrace is not None:
+            with shown("writing") as tell:
+                found.save(pftrace, tell)
+        if as_json:
+            click.echo(json.dumps(found.record() | ({} if pftrace is None else {"perfetto": str(pftrace)}), indent=2))
+        else:
+            click.echo("\n".join([found.text(top), *([] if pftrace is None else ["", f"perfetto: {pftrace}"])]))
+
     @main.command(name="roofline")
     @click.argument("runs", nargs=-1, required=True)
     @CHIPS
@@ -80,7 +106,7 @@ def add(main: click.Group, build: Build) -> None:
             require_place(picture)
         found: list[Result | Case] = []
         for run in runs:
-            if Path(run).is_dir():
+            if Path(run).is_dir() or run.endswith(TRACE_SUFFIX):
                 with shown("reading", "simulating") as tell:
                     found.append(saved(run, progress=tell))
             else:

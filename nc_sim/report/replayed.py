@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from ..isa.dma import DmaDirect2d
-from ..isa.errors import ProgramError
 from ..lower import queue_name
 from ..progress import Tell, weighted
 from ..replay import Replay
 from ..table import Ints
 from ..trace import perfetto
 from ..trace.hardware import Texts
-from ..trace.perfetto import DMA_ENGINES, ENGINES, Counter, Device, Row, lanes_of
-from ..trace.profile_csv import Packet, packets_of
+from ..trace.perfetto import ENGINES, Counter, Device, Row, lanes_of
+from ..trace.profile_csv import Measured
+from ..trace.profile_packets import Packet, Part, packets_of, parts
 from . import viewer
 
 SIDES = ("measured", "simulated")
-SEMAPHORE_BYTES = 4
 
 
 def save(replay: Replay, path: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
@@ -47,11 +46,11 @@ def devices(replay: Replay) -> tuple[Device, Device]:
     """What was measured and what is simulated, in whole ns from the release of Sync."""
     measured = np.round(replay.measured_starts).astype(np.int64), np.round(replay.measured_durations).astype(np.int64)
     simulated = np.round(replay.starts).astype(np.int64), np.round(replay.durations).astype(np.int64)
-    packets = _packets(replay)
-    begin = min([0, int(measured[0].min()), *(p.start_ns - replay.profile.origin_ns for p in packets)])  # time zero, or what is before it
+    moved = parts(_packets(replay))
+    begin = min([0, int(measured[0].min()), *(p.start_ns - replay.profile.origin_ns for p in moved)])  # time zero, or what is before it
     made = []
     for (start, length), (there, _), dma in (
-        (measured, simulated, _measured_dma(replay, packets, begin)), (simulated, measured, _simulated_dma(replay, begin)),
+        (measured, simulated, measured_dma(moved, replay.profile.origin_ns + begin)), (simulated, measured, _simulated_dma(replay, begin)),
     ):  # fmt: skip
         made.append([*_engines(replay, start - begin, length, there - start), *dma])
     gate = [(0, 0), *((round(float(replay.chip.ns(tick))), full) for tick, full in replay.timeline.gate)]
@@ -63,15 +62,19 @@ def devices(replay: Replay) -> tuple[Device, Device]:
 
 def _engines(replay: Replay, start: Ints, length: Ints, later: Ints) -> Iterator[Row]:
     """Instructions by engine; `later` is how much later the other side starts them."""
-    measured, steps = replay.profile.measured, replay.profile.steps
-    opcodes, operands = _texts([m.opcode for m in measured]), _texts([m.operands for m in measured])
-    numbers = {
-        "pc": np.array([m.pc for m in measured], np.int64), "instruction": np.arange(len(steps)), "other_side_later_ns": later,
-    }  # fmt: skip
-    track = np.array([_track(s.engine.label, m.opcode) for s, m in zip(steps, measured, strict=True)])
+    engines = [s.engine.label for s in replay.profile.steps]
+    return instruction_rows(engines, replay.profile.measured, start, start + length, {"other_side_later_ns": later})
+
+
+def instruction_rows(
+    engines: Sequence[str], measured: Sequence[Measured], start: Ints, end: Ints, numbers: Mapping[str, Ints]
+) -> Iterator[Row]:
+    """The rows of the engines for a profile's instructions, each with its number, place and operands, and what else is given."""
+    opcodes, operands = texts([m.opcode for m in measured]), texts([m.operands for m in measured])
+    counts = {"pc": np.array([m.pc for m in measured], np.int64), "instruction": np.arange(len(measured)), **numbers}
+    track = np.array([_track(e, m.opcode) for e, m in zip(engines, measured, strict=True)])
     for rank, name in enumerate(ENGINES):
-        mine = np.flatnonzero(track == name)
-        yield from lanes_of(rank, f"{name} Engine", mine, start, start + length, opcodes, {"operands": operands}, numbers)
+        yield from lanes_of(rank, f"{name} Engine", np.flatnonzero(track == name), start, end, opcodes, {"operands": operands}, counts)
 
 
 def _track(engine: str, opcode: str) -> str:
@@ -82,33 +85,17 @@ def _packets(replay: Replay) -> list[Packet]:
     """The kernel's DMA packets, if the profile has them beside it."""
     if replay.profile.packets is None and not replay.packets_path.is_file():
         return []
-    try:
-        return [p for p in packets_of(replay.path, replay.profile) if "dynamic" in p.queue_type]
-    except ProgramError:
-        return []  # of another shape: not needed here
+    return packets_of(replay.path, replay.profile)
 
 
-def _measured_dma(replay: Replay, packets: Sequence[Packet], begin: int) -> Iterator[Row]:
-    """What a DMA engine has of one transfer: the packets of a queue up to that of its semaphore."""
-    of: dict[tuple[int, str, str], list[Packet]] = {}
-    for p in sorted(packets, key=lambda p: p.index):
-        of.setdefault((int(p.engine) % DMA_ENGINES if p.engine.isdecimal() else 0, p.queue_type, p.queue), []).append(p)
-    shares: list[tuple[int, str, list[Packet]]] = []
-    for (engine, _, queue), mine in sorted(of.items()):
-        last = [k for k, p in enumerate(mine) if p.bytes == SEMAPHORE_BYTES]
-        for first, end in zip([0, *(k + 1 for k in last)], [*(k + 1 for k in last), len(mine)], strict=True):
-            if first < end:
-                shares.append((engine, f"queue {queue}", mine[first:end]))
-    origin = replay.profile.origin_ns + begin
-    start = np.array([min(p.start_ns for p in ps) for *_, ps in shares], np.int64) - origin
-    end_ns = np.array([max(p.end_ns for p in ps) for *_, ps in shares], np.int64) - origin
-    counts = {
-        "bytes": np.array([sum(p.bytes for p in ps) for *_, ps in shares], np.int64),
-        "packets": np.array([len(ps) for *_, ps in shares], np.int64),
-    }
-    names, engines = _texts([name for _, name, _ in shares]), np.array([e for e, *_ in shares], np.int64)
+def measured_dma(of: Sequence[Part], origin_ns: int) -> Iterator[Row]:
+    """What each DMA engine has of each transfer, as rows from `origin_ns` on."""
+    columns = [(p.start_ns - origin_ns, p.end_ns - origin_ns, p.bytes, len(p.packets), p.engine) for p in of]
+    start, end, sizes, counts, engines = np.array(columns, np.int64).reshape(-1, 5).T
+    names, numbers = texts([f"queue {p.queue}" for p in of]), {"bytes": sizes, "packets": counts}
     for engine in np.unique(engines).tolist():
-        yield from lanes_of(100 + engine, f"DMA Engine {engine}", np.flatnonzero(engines == engine), start, end_ns, names, {}, counts)
+        mine = np.flatnonzero(engines == engine)
+        yield from lanes_of(100 + engine, f"DMA Engine {engine}", mine, start, end, names, {}, numbers)
 
 
 def _simulated_dma(replay: Replay, begin: int) -> Iterator[Row]:
@@ -117,7 +104,7 @@ def _simulated_dma(replay: Replay, begin: int) -> Iterator[Row]:
     start, end = (np.round(c[table.rows :] * ns).astype(np.int64) - begin for c in (timeline.start, timeline.finish))
     steps = table.step[table.rows :]
     dmas = {k: (s.engine, s.instruction) for k, s in enumerate(replay.profile.steps) if isinstance(s.instruction, DmaDirect2d)}
-    names = _texts([queue_name(dmas[k][0], dmas[k][1].generation) for k in steps.tolist()])
+    names = texts([queue_name(dmas[k][0], dmas[k][1].generation) for k in steps.tolist()])
     sizes = {k: dma.row_bytes for k, (_, dma) in dmas.items()}
     moved = {"bytes": table.packets * np.array([sizes[k] for k in steps.tolist()], np.int64), "instruction": steps}
     for engine in np.unique(table.server).tolist():
@@ -125,7 +112,7 @@ def _simulated_dma(replay: Replay, begin: int) -> Iterator[Row]:
         yield from lanes_of(100 + engine, name, np.flatnonzero(table.server == engine), start, end, names, {}, moved)
 
 
-def _texts(values: Sequence[str]) -> Texts:
+def texts(values: Sequence[str]) -> Texts:
     known: dict[str, int] = {}
     index = np.array([known.setdefault(v, len(known)) for v in values], np.int64)
     return Texts(tuple(known), index)

@@ -33,6 +33,7 @@ from ..progress import Tell, told, weighted
 from ..result import Result, body_ticks
 from ..table import Ints, Op, Table, When
 from ..timeline import Timeline, step_ends
+from . import foreign
 from .operands import Printer, moved, packet_bytes, place
 from .stored import (
     LIMIT,
@@ -53,6 +54,7 @@ T = TypeVar("T")
 FORMAT, VERSION = "nc-sim hardware trace", 1
 PROGRAM_FORMAT, PROGRAM_VERSION = "nc-sim compiled program", 1
 TRACE_SUFFIX, PROGRAM_SUFFIX = ".ntff.msgpack", ".neff.msgpack"
+OURS = foreign.OURS[FORMAT.encode()]  # what a trace says it is
 GATE_STEPS = 8  # a throttle record allows k of n; real ones say 4 and 8 of 8
 FARTHEST = 2.0**62  # sums of semaphore updates stay below
 SIGNED = ("engine", "value")  # no DMA engine; a semaphore may be subtracted below zero
@@ -528,7 +530,10 @@ def load(path: str | Path, progress: Tell | None = None) -> Trace:
             told = f"the path of one of them; the newest is {newest}" if found else f"one *{TRACE_SUFFIX}, or the path of a file"
             raise ProgramError(str(where), what, told)
         where /= found[0]
-    return attrs.evolve(unpack(_read(where, "a trace"), str(where), progress), path=where)
+    data = _read(where, "a trace")
+    if (what := foreign.told(data[: foreign.HEAD], where.name)) not in ("", OURS):
+        raise ProgramError(str(where), what, f"the folder of a saved run, or the *{TRACE_SUFFIX} in it")
+    return attrs.evolve(unpack(data, str(where), progress), path=where)
 
 
 def _read(path: Path, what: str) -> bytes:

@@ -55,7 +55,7 @@ def save(
         raise ProgramError("perfetto", f"slices={slices!r}", "a whole number of at least 1")
     if isinstance(of, Trace | Result):
         trace = trace_of(of) if isinstance(of, Result) else of
-        plan = _Plan((), {trace.metadata["vnc"]: {0: _device(trace, trace.metadata["vnc"])}})
+        plan = _Plan((), {trace.metadata["vnc"]: {0: device_of(trace, trace.metadata["vnc"])}})
     else:
         plan = _plan(of, devices)
     pixel = plan.pixel(slices)
@@ -156,8 +156,8 @@ def _firsts(short: npt.NDArray[np.bool_], *alike: Ints) -> Ints:
     return np.flatnonzero(np.append(True, ~together)[: len(short)])
 
 
-def _device(trace: Trace, core: int) -> Device:
-    """The published rows and counters of a hardware trace."""
+def device_of(trace: Trace, core: int, numbers: Mapping[str, Ints] | None = None) -> Device:
+    """The published rows and counters of a hardware trace; `numbers` are columns that instructions have beside the published ones."""
     i, t, s = trace.instructions, trace.transfers, trace.shares
     operands = _joined(i.semaphores, i.work, " ")
     opcode = np.array([v == "MATMUL" for v in (*i.opcode.values, "")])[i.opcode.index]
@@ -166,7 +166,8 @@ def _device(trace: Trace, core: int) -> Device:
         label = np.array([v == name.removesuffix("Matrix") for v in (*i.engine.values, "")])[i.engine.index]
         mine = np.flatnonzero(label & (opcode == (name == "TensorMatrix")) if name.startswith("Tensor") else label)
         texts = {"operands": operands, "nki_source_location": i.line}
-        made += lanes_of(rank, f"{name} Engine", mine, i.start.ns, i.end.ns, i.opcode, texts, {"pc": i.pc, "evt_wait_time_ns": i.wait.ns})
+        counts = {"pc": i.pc, "evt_wait_time_ns": i.wait.ns, **(numbers or {})}
+        made += lanes_of(rank, f"{name} Engine", mine, i.start.ns, i.end.ns, i.opcode, texts, counts)
     ways = _joined(t.source, t.destination, " -> ")
     for engine in np.unique(s.engine).tolist():
         mine = np.flatnonzero(s.engine == engine)
@@ -177,6 +178,12 @@ def _device(trace: Trace, core: int) -> Device:
         mine = np.flatnonzero(t.queue.index == k)
         made += lanes_of(200, name, mine, t.start.ns, t.end.ns, ways, {}, {"bytes": t.bytes, "rows": t.rows, "row_bytes": t.row_bytes})
     return Device(tuple(made), tuple(_counters(trace)), trace.metadata["prologue_ns"])
+
+
+def shifted(device: Device, ns: int) -> Device:
+    """The same, so much later."""
+    rows = tuple(attrs.evolve(r, start=r.start + ns, end=r.end + ns) for r in device.rows)
+    return attrs.evolve(device, rows=rows, counters=tuple(attrs.evolve(c, time=c.time + ns) for c in device.counters))
 
 
 def _joined(a: Texts, b: Texts, between: str) -> Texts:
@@ -269,7 +276,7 @@ def _plan(of: SystemTrace | Runtime, devices: bool) -> _Plan:
     runs = sorted(every, key=lambda e: (e.start_ns, e.id))
     physical = {e.core: physical_core(e) for e in runs}
     loaded = {(m.hash, m.core): m.id for m in ran}
-    known = {key: _device(trace.device(number), physical.get(key[1], key[1])) for key, number in loaded.items()}
+    known = {key: device_of(trace.device(number), physical.get(key[1], key[1])) for key, number in loaded.items()}
     made: dict[int, dict[int, Device]] = {}
     for m in ran:
         made.setdefault(m.core, {})[m.id] = known[m.hash, m.core]

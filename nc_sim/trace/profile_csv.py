@@ -7,12 +7,11 @@ physical core. Grammar and rules: docs/traces.md, Reading hardware profiles.
 from __future__ import annotations
 
 import collections
-import csv
 import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -22,7 +21,7 @@ from ..isa.dma import DmaDirect2d
 from ..isa.errors import NcSimError, ProgramError, Unimplemented
 from ..isa.tensor import LoadWeights, Matmul
 from ..program import HARDWARE_SEMAPHORES, MAX_VALUE
-from . import profile_json
+from . import profile_json, profile_rows
 from .profile_operands import BUILD, ENGINES, Operands, matmul, word
 
 RUNTIME = {
@@ -30,10 +29,12 @@ RUNTIME = {
     "NOP", "TENSOR_LOAD", "TENSOR_STORE", "MODIFY_POOL_CONFIG", "MOVE", "ALU_OP",
 }  # fmt: skip
 COLUMNS = ("timestamp_ns", "duration_ns", "engine", "opcode", "operands", "pc")
+NUMBERS = ("timestamp_ns", "duration_ns", "pc")
 
 _WAIT = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?>=(\d+)")
 _UPDATE = re.compile(r"(?<!\$)S\[(\d+)\](?: \(([^)]*)\))?(\+\+|--|\+=\d+|-=\d+|=\d+)@(complete|read)")
 _SEMAPHORE = re.compile(r"(?<!\$)S\[(\d+)\]")
+_NAMED = re.compile(r"(?<!\$)S\[\d+\]|\bsemaphore=\d")  # a DMA's trigger names the one it raises in another way
 
 
 @attrs.frozen
@@ -45,6 +46,7 @@ class Measured:
     opcode: str
     operands: str
     pc: int
+    line: str = ""  # of the user's script, where the profile tells
 
 
 @attrs.frozen
@@ -59,33 +61,32 @@ class Profile:
     gate_phase_ns: float | None  # of an edge against time zero, where the profile tells
     gate_source: str
     core: int | None = None  # where a file has several
-    packets: Sequence[Mapping[str, str]] | None = None  # DMA packets, where the file itself has them
+    packets: Sequence[profile_json.Placed] | None = None  # DMA packets, where the file itself has them
 
 
-def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int | None = None) -> Profile:
+def read(
+    path: Path, release_ns: Mapping[Engine, float] | None = None, core: int | None = None,
+    document: profile_json.Document | None = None, unknown: set[str] | None = None,
+) -> Profile:  # fmt: skip
     """The kernel body of `NAME.instr.csv`, or of a JSON export; ProgramError names file and line of anything it cannot use.
 
     `release_ns`, when each engine's queue is released after Sync's, places time zero where Sync has no instruction.
-    `core` is one of a JSON export's; without it the one that runs a kernel.
+    `core` is one of a JSON export's; without it the one that runs a kernel. `document` is the export, where it is read already.
+    With `unknown`, instructions of opcodes that nc-sim does not read are left out, and their opcodes collected there.
     """
     release_ns = release_ns or {}
-    export = profile_json.read(path, _in_body, core) if profile_json.is_json(path) else None
+    if document is None and profile_json.is_json(path):
+        document = profile_json.load(path)
+    export = None if document is None else profile_json.read(document, in_body, core)
     if export is None and core is not None:
         raise ProgramError(str(path), f"core {core} of a CSV", "a JSON export, which tells the cores apart")
-    found = list(rows(path)) if export is None else [(where, _known(where, row)) for where, row in export.rows]
-    body = _body(path, found)
-    if not body:
-        raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
-    queues: dict[Engine, list[tuple[str, dict[str, str]]]] = collections.defaultdict(list)
-    for line, r in body:
-        queues[ENGINES[r["engine"]]].append((line, r))
-    for queue in queues.values():
-        queue.sort(key=lambda x: int(x[1]["pc"]))  # timestamp order is not program order
+    found = list(rows(path)) if export is None else known(export.rows)
+    body = _readable(path, kernel(found), unknown)
     names: dict[int, str] = {}
     steps, measured = [], []
     low: Matmul | None = None
     loaded: LoadWeights | None = None  # what the array holds: a MATMUL's own text tells neither pass nor transpose
-    for engine, where, r in _merged(queues):
+    for engine, where, r in in_order(body):
         step, m = _step(where, engine, r, names, loaded)
         if isinstance(step.instruction, LoadWeights):
             loaded = step.instruction
@@ -95,7 +96,7 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
             low = step.instruction if step.instruction.passes == "low" else None
         steps.append(step)
         measured.append(m)
-    origin = _origin(path, steps, measured, release_ns)
+    origin = origin_of(path, ((s.engine, m.start_ns) for s, m in zip(steps, measured, strict=True)), release_ns)
     name = path.name.removesuffix(".csv").removesuffix(".instr").removesuffix(".json")
     phase, source = _gate_phase(path, name, origin, [r for _, r in found])
     if export is not None and export.rise_ns is not None:
@@ -104,11 +105,31 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
     return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source, core, packets)
 
 
-def _origin(path: Path, steps: list[Step], measured: list[Measured], release_ns: Mapping[Engine, float]) -> int:
-    """The release of Sync: its first instruction, else the first of another engine less that engine's release."""
+def _readable(path: Path, body: list[tuple[str, dict[str, str]]], unknown: set[str] | None) -> list[tuple[str, dict[str, str]]]:
+    """Those of the kernel's rows whose operands can be read."""
+    others = [(where, r["opcode"]) for where, r in body if r["opcode"] not in BUILD]
+    if others and unknown is None:
+        raise Unimplemented(others[0][0], f"opcode {others[0][1]}", f"one of {', '.join(sorted({*BUILD, *RUNTIME}))}")
+    if unknown is not None:
+        unknown.update(opcode for _, opcode in others)
+    require_kernel(path, body)
+    return [(where, r) for where, r in body if r["opcode"] in BUILD]
+
+
+def require_kernel(path: Path, body: Sequence[object]) -> None:
+    """ProgramError if there is nothing in it."""
+    if not body:
+        raise ProgramError(str(path), "no kernel body", "instructions with semaphores or data operands")
+
+
+def origin_of(path: Path, starts: Iterable[tuple[Engine, int]], release_ns: Mapping[Engine, float]) -> int:
+    """The release of Sync: its first instruction, else the first of another engine less that engine's release.
+
+    `starts` are engines and starts in order of the queues.
+    """
     first: dict[Engine, int] = {}
-    for step, m in zip(steps, measured, strict=True):
-        first.setdefault(step.engine, m.start_ns)
+    for engine, start in starts:
+        first.setdefault(engine, start)
     if Engine.SYNC in first:
         return first[Engine.SYNC]
     # Only a start that waited for nothing shows a release; the earliest is the best there is.
@@ -124,60 +145,57 @@ def _known(where: str, row: dict[str, str]) -> dict[str, str]:
     return row
 
 
+def known(rows: Iterable[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
+    """The rows, if each is on an engine that there is."""
+    return [(where, _known(where, row)) for where, row in rows]
+
+
+def measured_of(row: Mapping[str, str]) -> Measured:
+    """What a row says of its instruction."""
+    line = (row.get("line") or "").rsplit("/", 1)[-1]  # without folders, as the builder records it
+    return Measured(int(row["timestamp_ns"]), int(row["duration_ns"]), row["opcode"], row["operands"].strip(), int(row["pc"]), line)
+
+
 def rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Every row of `NAME.instr.csv` with its file and line, checked; those of the runtime too."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as e:
-        raise ProgramError(str(path), f"cannot be read: {e.strerror}", "a profile's NAME.instr.csv") from None
-    except UnicodeDecodeError:
-        raise ProgramError(str(path), "not UTF-8 text", "a profile's NAME.instr.csv") from None
-    reader = csv.DictReader(text.splitlines())
-    missing = [c for c in COLUMNS if c not in (reader.fieldnames or ())]
-    if missing:
-        raise ProgramError(f"{path}:1", f"no column {missing[0]!r}", f"columns {', '.join(COLUMNS)}")
-    try:
-        for row in reader:
-            line = reader.line_num
-            for column in COLUMNS:
-                if row[column] is None:
-                    raise ProgramError(f"{path}:{line}", f"no value for {column!r}", "a complete row; is the file cut off?")
-            for column in ("timestamp_ns", "duration_ns", "pc"):
-                row[column] = row[column].strip().removesuffix(".0")  # some exports write every number as a float
-                if not row[column].isdigit():
-                    raise ProgramError(f"{path}:{line}", f"{column} is {row[column]!r}", "a whole number of at least 0")
-            yield f"{path.name}:{line}", _known(f"{path}:{line}", row)
-    except csv.Error as e:
-        raise ProgramError(f"{path}:{reader.line_num}", f"not CSV: {e}", "a profile's NAME.instr.csv") from None
+    for where, row in profile_rows.read(path, COLUMNS, NUMBERS, "a profile: NAME.instr.csv or a JSON export"):
+        yield where, _known(where, row)
 
 
-def _body(path: Path, rows: list[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
-    """Rows of the user's program; an opcode nobody knows is an error between them, and the runtime's affair elsewhere."""
-    body = [(where, r) for where, r in rows if _in_body(r)]
+def kernel(rows: Sequence[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
+    """Rows of the user's program. An opcode nobody knows is the program's between them, or where it names a semaphore."""
+    body = [r for _, r in rows if in_body(r)]
     span: dict[Engine, tuple[int, int]] = {}
-    for _, r in body:
+    for r in body:
         pc, engine = int(r["pc"]), ENGINES[r["engine"]]
         low, high = span.get(engine, (pc, pc))
         span[engine] = min(low, pc), max(high, pc)
-    for where, r in rows:
-        if r["opcode"] in BUILD or r["opcode"] in RUNTIME:
-            continue
+
+    def inside(r: Mapping[str, str]) -> bool:
         low, high = span.get(ENGINES[r["engine"]], (1, 0))
-        if low <= int(r["pc"]) <= high or _SEMAPHORE.search(r["operands"]):
-            known = ", ".join(sorted({*BUILD, *RUNTIME}))
-            raise Unimplemented(where, f"opcode {r['opcode']}", f"one of {known}")
-    return body
+        return low <= int(r["pc"]) <= high or _NAMED.search(r["operands"]) is not None
+
+    return [(where, r) for where, r in rows if in_body(r) or (r["opcode"] not in BUILD and r["opcode"] not in RUNTIME and inside(r))]
 
 
-def _in_body(row: Mapping[str, str]) -> bool:
+def in_body(row: Mapping[str, str]) -> bool:
+    """Whether an instruction is a kernel's, not the runtime's."""
     opcode = row["opcode"]
     if opcode in ("EVENT_SEMAPHORE", "NOP"):
         return _SEMAPHORE.search(row["operands"]) is not None
     return opcode in BUILD and opcode not in RUNTIME
 
 
-def _merged(queues: Mapping[Engine, list[tuple[str, dict[str, str]]]]) -> Iterator[tuple[Engine, str, dict[str, str]]]:
+def in_order(body: Iterable[tuple[str, dict[str, str]]]) -> Iterator[tuple[Engine, str, dict[str, str]]]:
     """Every queue in program order, interleaved by measured start for reading."""
+    queues: dict[Engine, list[tuple[str, dict[str, str]]]] = collections.defaultdict(list)
+    for where, r in body:
+        queues[ENGINES[r["engine"]]].append((where, r))
+    for queue in queues.values():
+        once = len({r["pc"] for _, r in queue}) == len(queue)
+        queue.sort(
+            key=lambda x: int(x[1]["pc" if once else "timestamp_ns"])
+        )  # time order is not program order, but a loop's is best known by it
     at = dict.fromkeys(sorted(queues), 0)
     while at:
         engine = min(at, key=lambda e: (int(queues[e][at[e]][1]["timestamp_ns"]), e))
@@ -211,8 +229,7 @@ def _step(where: str, engine: Engine, row: Mapping[str, str], names: dict[int, s
         semaphore, count = (word(text, w, where) for w in ("semaphore", "sem_increment"))
         updates = (*updates, Update(semaphore, UpdateOp.ADD, count))
         _name(names, semaphore, "")
-    m = Measured(int(row["timestamp_ns"]), int(row["duration_ns"]), opcode, text.strip(), int(row["pc"]))
-    return Step(instruction, engine, waits, updates, where), m
+    return Step(instruction, engine, waits, updates, where), measured_of(row)
 
 
 def _name(names: dict[int, str], semaphore: int, owner: str) -> None:
@@ -231,7 +248,7 @@ def _update(semaphore: str, _owner: str, op: str, when: str) -> Update:
     return Update(int(semaphore), kind, value, When.READ if when == "read" else When.COMPLETE)
 
 
-# ---- the clock gate's phase, and measured DMA completions
+# ---- the clock gate's phase
 
 
 def _gate_phase(path: Path, name: str, origin: int, rows: list[dict[str, str]]) -> tuple[float | None, str]:
@@ -255,97 +272,6 @@ def _listed_rise(listed: Path, name: str) -> float | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return next((r for r in rises if math.isfinite(r)), None)
-
-
-def measured_dma(path: Path, profile: Profile) -> dict[int, float]:
-    """Measured latency of every DMA, step index to ns from its trigger to the end of its last packet."""
-    packets_path = path if profile.packets is not None else packets_beside(path)
-    queues: dict[tuple[str, str], list[tuple[int, str, int]]] = collections.defaultdict(list)
-    for r in packets_of(path, profile):
-        if "dynamic" in r.queue_type and r.bytes == 4:
-            queues[r.queue_type, r.queue].append((r.index, r.engine, r.end_ns))
-    out: dict[int, float] = {}
-    for engine in (Engine.GPSIMD, Engine.SYNC, Engine.SCALAR):
-        mine = [k for k, s in enumerate(profile.steps) if s.engine is engine and isinstance(s.instruction, DmaDirect2d)]
-        if not mine:
-            continue
-        kind = "software_dynamic" if engine is Engine.GPSIMD else "hardware_dynamic"
-        begun = [_begun(profile.measured[k], kind) for k in mine]
-        fitting = [k for k in queues if k[0] == kind and len(queues[k]) == 16 * len(mine) and _follows(queues[k], begun)]
-        key = min(fitting, key=lambda k: (max(end for _, _, end in queues[k]), k), default=None)
-        if key is None:
-            raise ProgramError(
-                str(packets_path),
-                f"no {kind} queue with {16 * len(mine)} semaphore packets",
-                f"one for the {len(mine)} DMAs of {engine.label}",
-            )
-        ends: dict[str, list[int]] = collections.defaultdict(list)
-        for _, dma_engine, end in sorted(queues.pop(key)):
-            ends[dma_engine].append(end)
-        for n, k in enumerate(mine):
-            out[k] = max(e[n] for e in ends.values()) - begun[n]
-    return out
-
-
-@attrs.frozen
-class Packet:
-    """One packet of a DMA engine, in ns of the profile."""
-
-    start_ns: int
-    end_ns: int
-    engine: str
-    queue: str
-    queue_type: str
-    bytes: int
-    index: int
-
-
-NEEDED = ("timestamp_ns", "duration_ns", "dma_engine", "dma_queue", "queue_type", "bytes", "packet_idx")
-
-
-def packets_beside(path: Path) -> Path:
-    """Where the packets of `NAME.instr.csv` are."""
-    return path.with_name(path.name.removesuffix(".instr.csv") + ".dma.csv")
-
-
-def packets_of(path: Path, profile: Profile) -> list[Packet]:
-    """The DMA packets of a profile: its own, or those of the file beside it."""
-    where = path if profile.packets is not None else packets_beside(path)
-    try:
-        rows = profile.packets if profile.packets is not None else _csv(where)
-        return [_packet(r) for r in rows]
-    except OSError as e:
-        raise ProgramError(str(where), f"cannot be read: {e.strerror}", "the DMA packets beside the instructions") from None
-    except (ValueError, TypeError):
-        raise ProgramError(str(where), "a row is not numbers", f"columns {', '.join(NEEDED)}") from None
-
-
-def _csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as f:
-        reader = csv.DictReader(f)
-        missing = [c for c in NEEDED if c not in (reader.fieldnames or ())]
-        if missing:
-            raise ProgramError(f"{path}:1", f"no column {missing[0]!r}", f"columns {', '.join(NEEDED)}")
-        return list(reader)
-
-
-def _packet(r: Mapping[str, str]) -> Packet:
-    start = int(r["timestamp_ns"])
-    end = start + int(r["duration_ns"])
-    return Packet(start, end, r["dma_engine"], r["dma_queue"], r["queue_type"], int(r["bytes"]), int(r["packet_idx"]))
-
-
-def _begun(m: Measured, kind: str) -> int:
-    """When a DMA starts: a hardware trigger that stalled starts it when the stall ends, about 620 ns before its own end."""
-    return m.start_ns if kind == "software_dynamic" else max(m.start_ns, m.start_ns + m.duration_ns - 620)
-
-
-def _follows(packets: list[tuple[int, str, int]], begun: list[int]) -> bool:
-    """True if every DMA engine's n-th semaphore packet ends after the n-th DMA began: the queue may be this engine's."""
-    ends: dict[str, list[int]] = collections.defaultdict(list)
-    for _, dma_engine, end in sorted(packets):
-        ends[dma_engine].append(end)
-    return all(len(e) == len(begun) and all(end > start for end, start in zip(e, begun, strict=True)) for e in ends.values())
 
 
 def body_length(profile: Profile) -> int:

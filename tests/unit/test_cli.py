@@ -121,7 +121,7 @@ def test_replay_prints_simulated_against_measured(traces: Path) -> None:
         (("run", "rmsnorm", "--what-if", "vector.gap"), "error: --what-if: 'vector.gap'; NAME=VALUE"),
         (("run", "rmsnorm", "--chip", "trn9"), "error: chip: 'trn9'; one of inf2, trn1, trn2, trn3, or the path of a .toml file"),
         (("view", "none"), "error: none: cannot be read: No such file or directory; a trace that Result.save wrote"),
-        (("replay", "none.csv"), "error: none.csv: cannot be read: No such file or directory; a profile's NAME.instr.csv"),
+        (("replay", "none.csv"), "error: none.csv: cannot be read: No such file or directory; a profile: NAME.instr.csv or a JSON export"),
     ],
 )  # fmt: skip
 def test_bad_words_get_one_line_and_exit_one(words: tuple[str, ...], message: str) -> None:

@@ -386,11 +386,11 @@ def test_what_is_no_trace_says_so(saved: Path, tmp_path: Path) -> None:
     text.write_text("hello")
     assert message(text) == "PATH: unreadable data; the msgpack of a whole 'nc-sim hardware trace'"
     text.write_bytes(b"")
-    assert message(text) == "PATH: cut off after 0 bytes; the msgpack of a whole 'nc-sim hardware trace'"
+    assert message(text) == "PATH: an empty file; the folder of a saved run, or the *.ntff.msgpack in it"
     text.write_bytes(msgpack.packb([1, 2]))
     assert message(text) == "PATH format: None; 'nc-sim hardware trace'"
     program = file_of(saved, ".neff.msgpack")
-    assert message(program) == "PATH format: 'nc-sim compiled program'; 'nc-sim hardware trace'"
+    assert message(program) == "PATH: a program, not a trace; the folder of a saved run, or the *.ntff.msgpack in it"
 
 
 def test_a_folder_of_the_last_run_alone_loses_earlier_runs_and_nothing_else(tmp_path: Path) -> None:

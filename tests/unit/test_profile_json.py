@@ -14,7 +14,7 @@ from nc_sim import ProgramError, replay
 from nc_sim.__main__ import main
 from nc_sim.isa import Engine
 from nc_sim.isa.errors import Unimplemented
-from nc_sim.trace import profile_csv
+from nc_sim.trace import profile_csv, profile_packets
 
 # a kernel of four instructions: a software load, a copy of it, its store, and the wait for that
 KERNEL = [
@@ -107,7 +107,7 @@ def test_dma_latencies_are_those_of_the_packets_in_the_file(tmp_path: Path) -> N
     path = written(tmp_path, export())
     profile = profile_csv.read(path)
     # the last engine's semaphore packet: 3050 + 150 + 4 x 156 + 9 is 3833, 1543 after its trigger
-    assert profile_csv.measured_dma(path, profile) == {1: 3833 - 2290, 3: 7200 + 150 + 624 + 9 - 6500}
+    assert profile_packets.measured_dma(path, profile) == {1: 3833 - 2290, 3: 7200 + 150 + 624 + 9 - 6500}
     r = replay(path, dma_from_trace=True)
     assert r.starts[2] - r.starts[1] == pytest.approx(1543 + 315 + 34, abs=0.5)  # load_done_ns and the hop
 
@@ -243,6 +243,15 @@ def test_a_csv_has_no_cores_to_choose_from(tmp_path: Path) -> None:
     (tmp_path / "kernel.instr.csv").write_text("timestamp_ns\n")
     with pytest.raises(ProgramError, match="core 0 of a CSV; a JSON export"):
         profile_csv.read(tmp_path / "kernel.instr.csv", core=0)
+
+
+def test_a_queue_is_in_order_of_its_places_and_of_time_where_they_repeat(tmp_path: Path) -> None:
+    copies = [(4700 + 900 * k, 586, "Scalar", "COPY", KERNEL[2][4]) for k in range(4)]
+    for places, starts in (([3, 2, 5, 4], [5600, 4700, 7400, 6500]), ([2, 3, 2, 3], [4700, 5600, 6500, 7400])):
+        rows = [instruction(k, r, "sg00") for k, r in enumerate(KERNEL[:2])]
+        rows += [{**instruction(0, r, "sg00"), "pc": pc, "id": f"copy {k}"} for k, (r, pc) in enumerate(zip(copies, places, strict=True))]
+        profile = profile_csv.read(written(tmp_path, export(instruction=rows, dma=[])))
+        assert [m.start_ns for m in profile.measured if m.opcode == "COPY"] == starts
 
 
 def test_a_missing_export_is_one_error(tmp_path: Path) -> None:

@@ -324,11 +324,11 @@ def test_a_trace_of_another_version_is_refused(folder: Path, tmp_path: Path) -> 
     assert "version: 2" in refused(tmp_path, "--output-format", "json", "--output-file", tmp_path / "x")
 
 
-@pytest.mark.parametrize("name", ["x.ntff", "x.neff", "ntrace.pb", "Instruction.parquet", "profile.json", "x.pftrace"])
+@pytest.mark.parametrize("name", ["x.ntff", "x.neff", "ntrace.pb", "Instruction.parquet", "x.pftrace"])
 def test_files_of_other_tools_are_called_what_they_are(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"{}")
     message = refused(tmp_path / name, "--output-format", "summary-text")
-    assert any(word in message for word in ("binary trace", "compiled program", "runtime trace", "table", "JSON", "Perfetto"))
+    assert any(word in message for word in ("binary trace", "compiled program", "runtime trace", "table", "Perfetto"))
     assert "NAME.instr.csv" in message
 
 
@@ -351,7 +351,7 @@ def test_a_broken_csv_profile_names_file_and_line(profile: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "perfetto"])
 def test_what_a_csv_profile_does_not_hold_is_refused(form: str, profile: Path, tmp_path: Path) -> None:
-    assert "CSV form" in refused(profile, "--output-format", form, "--output-file", tmp_path / "x")
+    assert "a profile of hardware" in refused(profile, "--output-format", form, "--output-file", tmp_path / "x")
 
 
 @pytest.mark.parametrize("form", ["parquet", "json", "perfetto"])
