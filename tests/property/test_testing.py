@@ -148,7 +148,8 @@ def test_without_hypothesis_invariants_work_and_strategies_say_what_to_install()
         "except Exception as e:\n    print(type(e).__name__, e)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "Unsupported nc_sim.testing.programs: the package hypothesis is not installed; pip install nc-sim[testing]\n"
+    wanted = "nc_sim.testing.programs: the package hypothesis is not installed; pip install '.[testing]' in the clone of nc-sim"
+    assert done.stdout == f"Unsupported {wanted}\n"
 
 
 # --- bounds, by hand ---------------------------------------------------------------------------------------------
