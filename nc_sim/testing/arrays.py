@@ -25,11 +25,9 @@ def inputs(program: Program, seed: int = 0, *, between: Mapping[str, tuple[int, 
     rng = np.random.default_rng(seed)
     out: dict[str, np.ndarray] = {}
     for name, t in given.items():
-        if t.dtype.kind == "float":
-            values = rng.uniform(-1, 1, t.shape)
-        else:
-            low, high = between.get(name, (-8 if t.dtype.kind == "int" else 0, 8))
-            values = rng.integers(low, high + 1, t.shape)
+        low, high = between.get(name, (-8 if t.dtype.kind == "int" else 0, 8))
+        whole = t.dtype.kind != "float"
+        values = rng.integers(low, high + 1, t.shape) if whole else rng.uniform(-1, 1, t.shape)
         out[name] = values.astype(t.dtype.numpy)
     return out
 
