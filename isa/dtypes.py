@@ -83,6 +83,13 @@ LANES = 4  # elements of a packed one
 
 DTYPES: dict[str, DType] = {row.name: row for row in _ROWS}
 _SPELLINGS: dict[str, DType] = {spelling: row for row in _ROWS for spelling in (row.name, row.trace_name, *row.aliases)}
+# Types that no engine has, or names that they go by elsewhere: what is nearest.
+_INSTEAD = {
+    **dict.fromkeys(("float64", "double", "float", "fp64", "f64", "f32"), ("float32",)),
+    **dict.fromkeys(("half", "f16"), ("float16",)),
+    **dict.fromkeys(("int64", "long", "int"), ("int32",)),
+    **dict.fromkeys(("uint64", "uint"), ("uint32",)),
+}
 _PREFIXES = ("nki.language.", "nl.", "numpy.", "np.", "ml_dtypes.")
 
 # What `cast` reads besides the types of the device: host arrays.
@@ -108,7 +115,8 @@ def dtype(of: str | np.dtype[Any] | type | DType) -> DType:
         name = found.name if found.isnative else ""
     if name in _SPELLINGS:
         return _SPELLINGS[name]
-    near = difflib.get_close_matches(name, _SPELLINGS, n=3)
+    close = (_SPELLINGS[s].name for s in difflib.get_close_matches(name.lower(), _SPELLINGS, n=3))
+    near = list(dict.fromkeys([*_INSTEAD.get(name, ()), *close]))[:3]
     hint = f" (near: {', '.join(near)})" if near else ""
     raise ProgramError("", f"element type {of!r}{hint}", f"one of {', '.join(DTYPES)}", _TYPES)
 

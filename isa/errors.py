@@ -61,6 +61,11 @@ class Unsupported(NcSimError):
     """The hardware has it (on some generation); this chip lacks it, or nc-sim chose not to model it."""
 
 
+def missing_extra(where: str, found: str, extra: str, otherwise: str = "") -> Unsupported:
+    """The error where a package of an extra is missing: it says what to type, quoted for shells that expand brackets."""
+    return Unsupported(where, found, f"pip install '.[{extra}]' in the clone of nc-sim{otherwise}")
+
+
 class Unimplemented(NcSimError):
     """nc-sim intends to model it and does not yet."""
 

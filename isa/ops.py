@@ -389,6 +389,8 @@ def _spelling(of: object) -> str:
 
 
 def _unknown(what: str, of: object, name: str, rows: Iterable[str], spellings: Iterable[str], source: str) -> ProgramError:
-    near = difflib.get_close_matches(name, spellings, n=3)
+    short = name.lower()
+    begun = [s for s in spellings if short and s.startswith(short)]  # `mul` is not close to multiply, `sub` closer to sum
+    near = list(dict.fromkeys([*begun, *difflib.get_close_matches(short, spellings, n=3)]))[:3]
     hint = f" (near: {', '.join(near)})" if near else ""
     return ProgramError("", f"{what} {of!r}{hint}", f"one of {', '.join(rows)}", source)

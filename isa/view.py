@@ -320,6 +320,9 @@ class View:
         """Entry `vector_offset[p]` of the first dimension for each p: rows of an HBM tensor, chosen at run time."""
         if dim != 0 or not isinstance(vector_offset, View) or not self.counts:
             raise ProgramError(_where(self), f"vector_select({dim}, {vector_offset!r})", "dimension 0, and an SBUF tensor [P, 1]")
+        if (by := vector_offset).memory is not Memory.SBUF or by.elements != 1:
+            found = f"vector_select by {by.tensor}, {by.dtype.name} of shape {list(by.shape)} in {by.memory.name}"
+            raise ProgramError(_where(self), found, "one index for each row: [P, 1] in SBUF", "nki.isa access patterns")
         pattern = self._pattern()
         return self.ap([[pattern[0][0], vector_offset.partitions], *pattern[1:]], vector_offset=vector_offset)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from .isa.errors import InternalError, Unsupported
+from .isa.errors import InternalError, Unsupported, missing_extra
 from .table import Ints, Table
 from .timeline import Timeline, check_complete
 
@@ -607,7 +607,7 @@ def run(table: Table, progress: Callable[[int, int], None] | None = None) -> Tim
     Unsupported without Numba, and for times or semaphore values that might leave 64 bits.
     """
     if njit is None:
-        raise Unsupported("engine='compiled'", NO_NUMBA, "pip install nc-sim[fast], or engine='simpy'")
+        raise missing_extra("engine='compiled'", NO_NUMBA, "fast", ", or engine='simpy'")
     return loop(table, progress)
 
 

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex, TypeVar, overload
 
 import attrs
 
-from .isa.errors import Unsupported
+from .isa.errors import missing_extra
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def frame(rows: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]], colum
     try:
         pandas: Any = importlib.import_module("pandas")
     except ImportError:
-        raise Unsupported("data frame", "the package pandas is not installed", "pip install nc-sim[frame], or the records") from None
+        raise missing_extra("data frame", "the package pandas is not installed", "frame", ", or the records") from None
     if isinstance(rows, Mapping):
         return pandas.DataFrame(rows)
     return pandas.DataFrame.from_records(list(rows), columns=columns)

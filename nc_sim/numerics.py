@@ -8,10 +8,12 @@ of a DMA are read when its queue takes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import AbstractContextManager
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from . import moving
 from .explain import place
@@ -27,6 +29,17 @@ EXECUTES = (int(Role.EXECUTE), int(Role.STREAM))
 CONTROL, TRANSFER = int(Role.CONTROL), int(Role.TRANSFER)
 TAKEN = (int(Role.ACCEPT), int(Role.TRIGGER))
 EVENTS_PER_LOOK = 1024  # between two calls of `progress`
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()  # looks through all loaded libraries: once
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """BLAS on one thread: products are small, and several threads take three times as long for them."""
+    found: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="blas")
+    return found
 
 
 class Numerics(Probe):

@@ -249,8 +249,10 @@ class Program(Shown):
             cls = REGISTRY[mnemonic]
         except KeyError:
             near = difflib.get_close_matches(mnemonic, REGISTRY, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise AttributeError(f"Program has no attribute or instruction {mnemonic!r}{hint}") from None
+            if not near:
+                raise AttributeError(f"Program has no attribute or instruction {mnemonic!r}") from None
+            hint = f"Program has no attribute or instruction {mnemonic!r}; did you mean {near[0]!r}?"
+            raise AttributeError(hint, name=mnemonic, obj=None) from None  # no object: Python would add a hint of its own
 
         def call(*operands: Any, engine: Any = None, wait: Iterable[Wait] = NONE, update: Iterable[Update] = NONE, **fields: Any) -> None:
             self.append(cls, operands, fields, engine, wait, update)

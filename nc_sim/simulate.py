@@ -26,7 +26,7 @@ from .isa.errors import Deadlock, InternalError, ProgramError, Race, Unsupported
 from .lower import Options, lower
 from .mechanisms import without as overrides_without
 from .memory import Memories
-from .numerics import Numerics, replay
+from .numerics import Numerics, one_thread, replay
 from .probe import Probe
 from .program import Program, Tensor
 from .progress import Tell, part
@@ -190,7 +190,8 @@ def _decided(
         values = Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine"))
         at_once = not compiled.loads or not compiled.explicit  # else probes see only the run that counts
         try:
-            timeline = run(table, compiled.steps, [*probes, values] if at_once else [values], progress, engine)
+            with one_thread():
+                timeline = run(table, compiled.steps, [*probes, values] if at_once else [values], progress, engine)
         except Deadlock:  # with other decisions the program may go on
             if (seen := _seen(compiled, _stuck(compiled, table, used, control.inputs))) is None:
                 raise

@@ -9,6 +9,7 @@ difference. A chip without a file leaves its kernels waiting.
 from __future__ import annotations
 
 import math
+import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -31,6 +32,7 @@ FILE = Path(__file__).with_name("kernels.toml")
 # what is compared: the body alone, what the benchmark says, what a profile calls total_time, or bytes over the body
 QUANTITIES = ("body", "benchmark", "total", "bandwidth")
 UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "GB/s": 1}
+NEAR_PERCENT = 5
 UNEXPLAINED = "Unexplained"  # how the line of a kernel begins whose difference no variant shows
 
 
@@ -263,7 +265,9 @@ def summary(predicted: Sequence[Predicted], changes: Mapping[str, Any]) -> dict[
     """Everything as plain values, for `--json`."""
     ran = [p for p in predicted if p.simulated is not None]
     return {
-        "mape_percent": round(sum(p.off for p in ran) / len(ran), 3) if ran else None,
+        "mape_percent": round(statistics.mean(p.off for p in ran), 3) if ran else None,
+        "median_percent": round(statistics.median(p.off for p in ran), 3) if ran else None,
+        "within_5": sum(p.off <= NEAR_PERCENT for p in ran),
         "within_10": sum(p.off <= LIMIT_PERCENT for p in ran),
         "simulated": len(ran),
         "excluded": len(predicted) - len(ran),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..files import PLACE, replacing
-from ..isa.errors import ProgramError, Unsupported
+from ..isa.errors import ProgramError, missing_extra
 from .schema import Field, fields, load
 from .table import NO_TEXT, Column, Columns, Some, Table, Words, length
 
@@ -29,7 +29,7 @@ def require() -> Any:
         importlib.import_module("pyarrow.parquet")
         return importlib.import_module("pyarrow")
     except ImportError:
-        raise Unsupported("parquet", "the package pyarrow is not installed", "pip install nc-sim[parquet]") from None
+        raise missing_extra("parquet", "the package pyarrow is not installed", "parquet") from None
 
 
 def save(

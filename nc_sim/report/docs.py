@@ -35,6 +35,7 @@ UNITS = (
     ("_mhz", "MHz"),
     ("_ns", "ns"),
 )
+SPELLINGS = 'Also taken are the names under "also", with `nl.` or `np.` in front, and the functions of numpy themselves.'
 STATUS_MEANS = {
     "measured": "read off hardware",
     "documented": "printed by the vendor",
@@ -126,7 +127,7 @@ def instructions() -> str:
         lines += ["", f"## {title}"]
         for cls in sorted(group, key=lambda c: c.mnemonic):
             lines += ["", *_instruction(cls)]
-    lines += ["", "## ALU operators", "", "Reductions take those marked so; bitvec operators take integers.", ""]
+    lines += ["", "## ALU operators", "", f"{SPELLINGS} Reductions take those marked so; bitvec operators take integers.", ""]
     lines += table(
         ("operator", "also", "operands", "kind", "reduces", "since"),
         [
@@ -141,7 +142,8 @@ def instructions() -> str:
             for o in ALU_OPS.values()
         ],
     )
-    lines += ["", "## Activation functions", "", "Outside its range the hardware's result is invalid; nc-sim computes the formula.", ""]
+    lines += ["", "## Activation functions", "", SPELLINGS]
+    lines += ["Outside its range the hardware's result is invalid; nc-sim computes the formula.", ""]
     lines += table(
         ("function", "also", "valid from", "to"),
         [(f"`{f.name}`", code(f.aliases), f"{f.low:g}", f"{f.high:g}") for f in ACT_FNS.values()],
@@ -169,9 +171,9 @@ def _default(kind: Any, default: Any) -> str:
 def kind_text(kind: Any) -> str:
     """What a field takes, in words."""
     if kind is ALU:
-        return "an ALU operator"
+        return "an [ALU operator](#alu-operators)"
     if kind is ACT:
-        return "an activation function"
+        return "an [activation function](#activation-functions)"
     words: dict[type, Callable[[Any], str]] = {
         Maybe: lambda k: f"{kind_text(k.kind)}; or none",
         Operand: lambda k: "a tensor, written" if k.writes else "a tensor",

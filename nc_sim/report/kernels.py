@@ -7,7 +7,7 @@ from typing import Any
 
 from ..accuracy import kernels
 from ..accuracy.compare import LIMIT_PERCENT
-from ..accuracy.kernels import Predicted
+from ..accuracy.kernels import NEAR_PERCENT, Kernel, Predicted
 from . import markdown, text
 
 HEAD = ("kernel", "chip", "measured", "simulated", "error", "gate phases", "on assumed numbers")
@@ -17,6 +17,7 @@ def comparison(predicted: Sequence[Predicted], changes: Mapping[str, Any]) -> st
     """Every kernel, its variants below it, and why it is off or left out."""
     ran = [p for p in predicted if p.simulated is not None]
     lines = [f"{len(predicted)} measured kernels, {len(ran)} simulated, {len(predicted) - len(ran)} excluded"]
+    lines += [f"  {line}" for line in _errors(predicted)]
     lines += [f"  what if: {k}={v}" for k, v in changes.items()]
     rows = []
     for p in ran:
@@ -33,16 +34,34 @@ def _row(p: Predicted, name: str) -> tuple[str, ...]:
     k = p.kernel
     phases = "" if p.low is None or p.high is None else f"{_error(p, p.low)} to {_error(p, p.high)}"
     assert p.simulated is not None
-    values = f"{k.value:g} {k.unit}", f"{p.simulated:.4g} {k.unit}"
-    return name, k.chip, *values, _error(p, p.simulated), phases, f"{100 * p.assumed_share:.1f} %"
+    return name, k.chip, _measured(k), _simulated(p.simulated, k), _error(p, p.simulated), phases, f"{100 * p.assumed_share:.1f} %"
 
 
 def _variant(p: Predicted, value: float) -> tuple[str, str]:
-    return f"{value:.4g} {p.kernel.unit}", _error(p, value)
+    return _simulated(value, p.kernel), _error(p, value)
+
+
+def _measured(kernel: Kernel) -> str:
+    """As its source has it, with commas."""
+    return f"{kernel.value:,.12g} {kernel.unit}"
+
+
+def _simulated(value: float, kernel: Kernel) -> str:
+    """Four digits; from a thousand on whole, with commas. Never an exponent."""
+    return f"{value:,.0f} {kernel.unit}" if value >= 999.95 else f"{value:.4g} {kernel.unit}"
 
 
 def _error(p: Predicted, value: float) -> str:
     return f"{100 * (value / p.kernel.value - 1):+.1f} %"
+
+
+def _errors(predicted: Sequence[Predicted]) -> list[str]:
+    """The errors of all kernels in a line; none where none ran."""
+    s = kernels.summary(predicted, {})
+    if not s["simulated"]:
+        return []
+    within = f"{s['within_5']} of {s['simulated']} within {NEAR_PERCENT:g} %, {s['within_10']} within {LIMIT_PERCENT:g} %"
+    return [f"|error| as described: mean {s['mape_percent']:.1f} %, median {s['median_percent']:.1f} %; {within}"]
 
 
 def section() -> list[str]:
@@ -56,9 +75,8 @@ def section() -> list[str]:
         "measured (`nc_sim/accuracy/kernels.toml`). They are reported, and nothing was fitted to them. Calls stand in the order of",
         "the description; a variant changes one thing more at each line and shows what a difference comes from.",
         "",
-        f"{len(predicted)} kernels, {len(ran)} simulated, {len(predicted) - len(ran)} excluded. "
-        f"Mean |error| as described: {sum(p.off for p in ran) / len(ran):.1f} %. Of each kernel's variants the last but those",
-        "that switch something off is the order nearest to the compiler's.",
+        f"{len(predicted)} kernels, {len(ran)} simulated, {len(predicted) - len(ran)} excluded. {_errors(predicted)[0]}.",
+        "Of each kernel's variants the last but those that switch something off is the order nearest to the compiler's.",
         "",
     ]
     rows = []
@@ -81,7 +99,7 @@ def section() -> list[str]:
     lines += ["", "### Whole kernels: excluded", ""]
     lines += markdown.table(
         ("kernel", "what", "measured", "why"),
-        [(f"`{p.kernel.id}`", p.kernel.what, f"{p.kernel.value:g} {p.kernel.unit}", p.excluded_because) for p in predicted if p not in ran],
+        [(f"`{p.kernel.id}`", p.kernel.what, _measured(p.kernel), p.excluded_because) for p in predicted if p not in ran],
     )
     lines += ["", "### Whole kernels: sources and what they leave open", ""]
     lines += markdown.table(("code", "what it is"), [(f"`{code}`", what) for code, what in data.sources.items()])

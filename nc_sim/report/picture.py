@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..isa.errors import ProgramError, Unsupported
+from ..isa.errors import ProgramError, missing_extra
 from ..trace.stored import whole
 
 SUFFIXES = (".svg", ".png")
@@ -138,7 +138,7 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise Unsupported("picture", "the package matplotlib is not installed", "pip install nc-sim[plot]") from None
+        raise missing_extra("picture", "the package matplotlib is not installed", "plot") from None
 
 
 # --- a page ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..isa.errors import Unsupported
+from ..isa.errors import missing_extra
 from .accounts import check_accounts
 from .arrays import inputs
 from .bounds import EngineTime, engine_times, rooflines, serial_sum_ns
@@ -86,7 +86,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as e:
         if e.name != "hypothesis":
             raise
-        raise Unsupported(f"nc_sim.testing.{name}", "the package hypothesis is not installed", "pip install nc-sim[testing]") from None
+        raise missing_extra(f"nc_sim.testing.{name}", "the package hypothesis is not installed", "testing") from None
     found = getattr(module, name)
     globals()[name] = found
     return found

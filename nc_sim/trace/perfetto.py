@@ -17,7 +17,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..isa.errors import ProgramError, Unsupported
+from ..isa.errors import ProgramError, missing_extra
 from ..result import Result
 from ..runtime import Runtime
 from ..runtime.events import Event, physical_core
@@ -81,7 +81,7 @@ def _package() -> Any:
     try:
         return importlib.import_module("perfetto.trace_builder.proto_builder")
     except ImportError:
-        raise Unsupported("perfetto", "the package perfetto is not installed", "pip install nc-sim[perfetto]") from None
+        raise missing_extra("perfetto", "the package perfetto is not installed", "perfetto") from None
 
 
 # --- what is drawn -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from ..isa.errors import ProgramError, Unsupported
+from ..isa.errors import ProgramError, missing_extra
 from ..progress import Tell, told
 
 SUFFIX = ".pftrace"
@@ -74,7 +74,7 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise Unsupported("perfetto", "the package perfetto is not installed", "pip install nc-sim[perfetto]") from None
+        raise missing_extra("perfetto", "the package perfetto is not installed", "perfetto") from None
 
 
 class _Damaged(Exception):

@@ -214,7 +214,7 @@ def test_without_numba_the_compiled_engine_is_refused_and_auto_does_without(monk
     monkeypatch.setattr(SIMULATE, "AUTO_FROM", 0)
     monkeypatch.setattr(fast, "NO_NUMBA", "the package numba is not installed")
     program = workloads.load("rmsnorm").build()
-    with pytest.raises(Unsupported, match=r"numba is not installed; pip install nc-sim\[fast\]"):
+    with pytest.raises(Unsupported, match=r"numba is not installed; pip install '\.\[fast\]' in the clone of nc-sim"):
         simulate(program, values=False, engine="compiled")
     assert simulate(program, values=False).timeline == simulate(program, values=False, engine="simpy").timeline
 

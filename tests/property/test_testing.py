@@ -138,6 +138,37 @@ def test_inputs_have_the_type_of_their_tensor_and_are_the_same_again() -> None:
     assert a["float32"].tobytes() != inputs(p, seed=1)["float32"].tobytes()
 
 
+def test_inputs_between_bounds_take_both_and_leave_other_inputs_alone() -> None:
+    p = Program("typed")
+    for name, dtype in (("rows", "int32"), ("bytes", "uint8"), ("others", "int32"), ("x", "float32")):
+        p.input(name, (64, 64), dtype)
+    a = inputs(p, between={"rows": (3, 5), "bytes": (0, 255)})
+    assert set(a["rows"].flat) == {3, 4, 5}
+    assert (a["bytes"].min(), a["bytes"].max()) == (0, 255)
+    assert set(a["others"].flat) == set(range(-8, 9))
+    assert np.abs(a["x"]).max() <= 1
+    assert set(inputs(p)["rows"].flat) == set(range(-8, 9))
+
+
+@pytest.mark.parametrize(
+    ("between", "found"),
+    [
+        ({"row": (0, 1)}, "inputs between row: no such input; one of rows, bytes, x"),
+        ({"x": (0, 1)}, "inputs between x: a tensor of float32; one of whole numbers"),
+        ({"rows": (5, 4)}, "inputs between rows: bounds 5 and 4; the lower, then the higher, of -2147483648 to 2147483647"),
+        ({"bytes": (0, 256)}, "inputs between bytes: bounds 0 and 256; the lower, then the higher, of 0 to 255"),
+        ({"bytes": (-1, 4)}, "inputs between bytes: bounds -1 and 4; the lower, then the higher, of 0 to 255"),
+    ],
+)
+def test_bounds_that_do_not_fit_an_input_are_refused(between: dict[str, tuple[int, int]], found: str) -> None:
+    p = Program("typed")
+    for name, dtype in (("rows", "int32"), ("bytes", "uint8"), ("x", "float32")):
+        p.input(name, (4, 4), dtype)
+    with pytest.raises(ProgramError) as error:
+        inputs(p, between=between)
+    assert str(error.value) == found
+
+
 def test_without_hypothesis_invariants_work_and_strategies_say_what_to_install() -> None:
     code = (
         "import sys; sys.modules['hypothesis'] = None\n"
@@ -148,7 +179,8 @@ def test_without_hypothesis_invariants_work_and_strategies_say_what_to_install()
         "except Exception as e:\n    print(type(e).__name__, e)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "Unsupported nc_sim.testing.programs: the package hypothesis is not installed; pip install nc-sim[testing]\n"
+    wanted = "nc_sim.testing.programs: the package hypothesis is not installed; pip install '.[testing]' in the clone of nc-sim"
+    assert done.stdout == f"Unsupported {wanted}\n"
 
 
 # --- bounds, by hand ---------------------------------------------------------------------------------------------

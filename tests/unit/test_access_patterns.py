@@ -247,6 +247,15 @@ def test_an_offset_that_the_documents_do_not_allow_is_refused(act: Act, found: s
     assert found in refused(lambda: act(x, t, one, four))
 
 
+def test_vector_select_names_indices_that_are_not_one_for_each_row_in_sbuf() -> None:
+    p, x, _one, _four = moved()
+    in_hbm, pairs = p.input("ids", (4, 1), "int32"), p.sbuf((4, 2), "int32", "pairs")
+    required = "; one index for each row: [P, 1] in SBUF (nki.isa access patterns)"
+    assert refused(lambda: x.vector_select(0, in_hbm)).endswith("vector_select by ids, int32 of shape [4, 1] in HBM" + required)
+    assert refused(lambda: x.vector_select(0, pairs)).endswith("vector_select by pairs, int32 of shape [4, 2] in SBUF" + required)
+    assert x.vector_select(0, pairs[:, 1:]).shape == (4, 20)
+
+
 def test_a_compute_engine_takes_no_dynamic_offset_yet() -> None:
     p, _x, one, _four = moved()
     t = p.sbuf((8, 20), "float32")

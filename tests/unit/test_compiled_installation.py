@@ -46,7 +46,7 @@ def test_where_numba_does_not_load_auto_takes_simpy_and_compiled_says_why(error:
     assert told["auto"] == told["simpy"]
     why = error.split("'")[1]
     assert told["compiled"] == (
-        f"engine='compiled': the package numba does not load: {why}; pip install nc-sim[fast], or engine='simpy'"
+        f"engine='compiled': the package numba does not load: {why}; pip install '.[fast]' in the clone of nc-sim, or engine='simpy'"
     )  # fmt: skip
 
 

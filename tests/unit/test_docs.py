@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from contextlib import chdir, nullcontext, redirect_stdout
 from importlib.util import find_spec
@@ -247,6 +248,20 @@ def test_chip_numbers_a_document_names_exist(file: Path) -> None:
 def test_files_of_the_repository_a_document_names_exist(file: Path) -> None:
     for name in re.findall(r"`((?:nc_sim|isa|tests|workloads|docs)/[\w./-]*)`", file.read_text()):
         assert (REPOSITORY / name).exists() or (REPOSITORY / f"{name}.md").exists(), f"{file.name}: {name}"
+
+
+def test_install_hints_are_quoted_and_name_extras_of_this_project() -> None:
+    """nc-sim is on no index, and zsh expands brackets: hints read `'.[extra]'`, in the clone."""
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = [p for folder in ("isa", "nc_sim", "workloads") for p in (REPOSITORY / folder).rglob("*.py")]
+    named = set()
+    for file in [*every_document(), *sources]:
+        text = file.read_text()
+        assert "pip install nc-sim" not in text, file.name
+        assert "pip install .[" not in text, file.name
+        named |= {e for found in re.findall(r"'\.\[([a-z,]+)\]'", text) for e in found.split(",")}
+        named |= set(re.findall(r'missing_extra\([^)]*"([a-z]+)"(?:, "[^"]*")?\)', text))
+    assert named == set(extras) - {"dev"}
 
 
 def test_the_architecture_names_every_module() -> None:

@@ -174,6 +174,29 @@ def test_an_unknown_name_is_answered_with_near_names_the_legal_ones_and_the_sour
     )
 
 
+@pytest.mark.parametrize(
+    ("of", "near"),
+    [
+        ("float64", "float32, float16, float8_e4m3"),
+        (np.float64, "float32, float16, float8_e4m3"),
+        (float, "float32, float16, float8_e4m3"),
+        ("double", "float32"),
+        ("float", "float32, float16, tfloat32"),
+        ("fp64", "float32, float16, float8_e4m3"),  # near fp16 and fp8e4, said as the list of legal names says them
+        ("half", "float16"),
+        ("int64", "int32, int16, uint16"),
+        ("uint64", "uint32, uint16, uint8"),
+        ("int", "int32, int8, uint8"),
+        ("Float32", "float32, tfloat32, float8_e3m4"),
+    ],
+)
+def test_what_the_device_lacks_is_answered_with_the_nearest_type_that_it_has_first(of: Any, near: str) -> None:
+    with pytest.raises(ProgramError) as error:
+        dtypes.dtype(of)
+    assert error.value.found == f"element type {of!r} (near: {near})"
+    assert all(dtypes.dtype(name).name == name for name in near.split(", "))
+
+
 # --- storage -----------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -440,6 +442,12 @@ def test_an_unknown_instruction_is_an_attribute_error_with_a_hint() -> None:
     with pytest.raises(AttributeError) as caught:
         Program("p").tensor_tensr(dst=1)
     assert str(caught.value) == "Program has no attribute or instruction 'tensor_tensr'; did you mean 'tensor_tensor'?"
+
+
+def test_a_traceback_gives_the_hint_about_an_unknown_instruction_once() -> None:
+    done = subprocess.run([sys.executable, "-c", "import nc_sim; nc_sim.Program('p').top8"], capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert last == "AttributeError: Program has no attribute or instruction 'top8'; did you mean 'topk'?"
 
 
 def test_a_position_counts_the_calls_of_its_queue() -> None:

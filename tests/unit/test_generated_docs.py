@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,14 @@ def test_every_instruction_and_field_is_listed() -> None:
         assert f"Source: {cls.source}." in section
         for field in fields_of(cls):
             assert f"| `{field}` |" in section, f"{mnemonic} {field}"
+
+
+def test_a_field_that_takes_an_operator_or_a_function_links_to_the_list_of_the_page() -> None:
+    page = docs.instructions()
+    headings = {"#" + h.lower().replace(" ", "-") for h in re.findall(r"^## (.*)$", page, re.MULTILINE)}
+    assert set(re.findall(r"\]\((#[^)]*)\)", page)) == {"#alu-operators", "#activation-functions"} <= headings
+    for plain in ("an ALU operator", "an activation function"):
+        assert f"| {plain} |" not in page
 
 
 def test_a_unit_is_read_off_the_end_of_a_name() -> None:

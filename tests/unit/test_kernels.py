@@ -190,6 +190,32 @@ def test_the_text_names_a_kernel_that_is_off_and_not_explained() -> None:
     assert "not explained: trn2-vector-add-128x200 -50.4 %" in comparison([p], {}).splitlines()
 
 
+def off_by(*percent: float) -> list[Predicted]:
+    """Kernels of 100 us that are off by so much."""
+    kernel = attrs.evolve(KERNELS["trn2-vector-add-128x200"], value=100.0, explained="why")
+    return [Predicted(kernel, simulated=100.0 + p) for p in percent]
+
+
+def test_the_text_sums_up_the_errors_by_hand() -> None:
+    text = comparison(off_by(-4.0, 5.0, 9.0, 102.0), {}).splitlines()
+    assert text[1] == "  |error| as described: mean 30.0 %, median 7.0 %; 2 of 4 within 5 %, 3 within 10 %"
+    got = kernels.summary(off_by(-4.0, 5.0, 9.0, 102.0, 1.0), {})
+    assert (got["mape_percent"], got["median_percent"], got["within_5"], got["within_10"]) == (24.2, 5.0, 3, 4)
+    assert not any("as described" in line for line in comparison([], {}).splitlines())
+
+
+def test_times_print_in_one_form_without_an_exponent() -> None:
+    (p,) = off_by(0.0)
+    for measured, simulated, wanted in (
+        (37318.0, 97984.04, ("37,318 us", "97,984 us")),
+        (9.61031, 10.1299, ("9.61031 us", "10.13 us")),
+        (1_234_567.0, 999.96, ("1,234,567 us", "1,000 us")),
+        (543.7, 1000.4, ("543.7 us", "1,000 us")),
+    ):
+        row = comparison([attrs.evolve(p, kernel=attrs.evolve(p.kernel, value=measured), simulated=simulated)], {}).splitlines()[3]
+        assert tuple(cell.strip() for cell in row.split("  ") if cell.strip())[2:4] == wanted
+
+
 def toml(**changes: Any) -> str:
     kernel = {"id": "one", "chip": "trn2", "what": "w", "value": 1.0, "unit": "us", "source": "s", "place": "p", "build": "silu"} | changes
     lines = [f"{k} = {json.dumps(v)}" for k, v in kernel.items() if v is not None]

@@ -282,7 +282,7 @@ def test_a_notebook_that_jupyter_executes_holds_tables_and_pictures_and_stays_sm
 def test_without_pandas_the_error_names_the_extra(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for make in (result.frame, stalls(result).frame, nc_sim.roofline(result).frame, sweep(result.program, workers=1).frame):
-        with pytest.raises(Unsupported, match=r"pandas is not installed; pip install nc-sim\[frame\]"):
+        with pytest.raises(Unsupported, match=r"pandas is not installed; pip install '\.\[frame\]' in the clone of nc-sim, or the records"):
             make()
 
 

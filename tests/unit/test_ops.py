@@ -229,6 +229,37 @@ def test_an_unknown_function_is_answered_with_near_names_the_legal_ones_and_the_
     )
 
 
+@pytest.mark.parametrize(
+    ("of", "near"),
+    [
+        ("mult", "multiply"),
+        ("mul", "multiply"),
+        ("sub", "subtract, sum"),
+        ("ADD", "add"),
+        ("MAX", "maximum, max, amax"),
+        ("Multiply", "multiply"),
+    ],
+)
+def test_near_names_of_operators_look_past_capitals_and_cut_words(of: str, near: str) -> None:
+    with pytest.raises(ProgramError) as error:
+        ops.alu_op(of)
+    assert error.value.found == f"ALU operator {of!r} (near: {near})"
+
+
+@pytest.mark.parametrize(("of", "near"), [("EXP", "exp"), ("Gelu", "gelu, gelu_dx, gelu_apprx_tanh"), ("recip", "reciprocal")])
+def test_near_names_of_functions_look_past_capitals_and_cut_words(of: str, near: str) -> None:
+    with pytest.raises(ProgramError) as error:
+        ops.act_fn(of)
+    assert error.value.found == f"activation function {of!r} (near: {near})"
+
+
+@pytest.mark.parametrize("of", ["plus", "", "zz"])
+def test_where_no_name_is_near_none_is_named(of: str) -> None:
+    with pytest.raises(ProgramError) as error:
+        ops.alu_op(of)
+    assert error.value.found == f"ALU operator {of!r}"
+
+
 # --- arithmetic --------------------------------------------------------------------------------------------------
 
 A, B = [3.0, -2.0, 0.5, 0.0], [2.0, 3.0, 0.5, -1.0]

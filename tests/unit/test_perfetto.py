@@ -457,7 +457,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
 
     trace = system_of()
     monkeypatch.setattr(perfetto.importlib, "import_module", fail)
-    with pytest.raises(Unsupported, match=r"pip install nc-sim\[perfetto\]"):
+    with pytest.raises(Unsupported, match=r"pip install '\.\[perfetto\]' in the clone of nc-sim"):
         perfetto.save(trace, tmp_path / "a")
     assert not list(tmp_path.iterdir())
 
@@ -519,10 +519,13 @@ def test_view_of_a_system_trace_asks_for_perfetto(path: str, tmp_path: Path, mon
     assert (done.exit_code, done.output) == (1, found)
 
 
+NOT_INSTALLED = "the package perfetto is not installed; pip install '.[perfetto]' in the clone of nc-sim"
+
+
 @pytest.mark.skipif(Trace is not None, reason="the extra perfetto is installed")
 def test_view_names_the_extra_before_it_prints_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     simulate(scaled("half", 0.5), "trn2", values=False).save("out")
     done = CliRunner().invoke(main, ["view", "out", "--perfetto", "run.pftrace"])
-    assert (done.exit_code, done.output) == (1, "error: perfetto: the package perfetto is not installed; pip install nc-sim[perfetto]\n")
+    assert (done.exit_code, done.output) == (1, f"error: perfetto: {NOT_INSTALLED}\n")
     assert not Path("run.pftrace").exists()

@@ -77,7 +77,7 @@ def test_a_bar_for_each_part_with_device_time_below_the_rest_and_the_same_bytes(
 
 @pytest.mark.skipif(has_matplotlib, reason="the extra plot is installed")
 def test_without_the_extra_it_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match=r"the package matplotlib is not installed; pip install nc-sim\[plot\]"):
+    with pytest.raises(Unsupported, match=r"the package matplotlib is not installed; pip install '\.\[plot\]' in the clone of nc-sim"):
         picture.sweep(POINTS, tmp_path / "one.svg")
 
 

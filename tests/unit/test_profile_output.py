@@ -377,5 +377,5 @@ def test_a_missing_package_names_the_extra(folder: Path, tmp_path: Path, monkeyp
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     message = refused(folder, "--output-format", "parquet", "--output-file", tmp_path / "t")
-    assert "pip install nc-sim[parquet]" in message
+    assert "pip install '.[parquet]' in the clone of nc-sim" in message
     assert not (tmp_path / "t").exists()

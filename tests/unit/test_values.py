@@ -8,9 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from nc_sim import Program, ProgramError, Unimplemented, simulate
+from nc_sim import Program, ProgramError, Unimplemented, simulate, workloads
 from nc_sim.isa import View
+from nc_sim.probe import Probe
 
 SIZES = (1, 127, 128, 511, 512, 513)
 NUMPY = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "int32": np.int32, "uint8": np.uint8}
@@ -368,3 +370,19 @@ def test_keepdims_asks_for_a_destination_that_keeps_the_axes() -> None:
     p.tensor_reduce(dst=r, op="add", data=t, axis=1, keepdims=True)
     with pytest.raises(ProgramError, match=r"dst is \[4, 3\] with keepdims; \[4, 3, 1\]"):
         p.tensor_reduce(dst=p.sbuf((4, 3), "float32"), op="add", data=t.reshape(4, 3, 2), axis=2, keepdims=True)
+
+
+def test_values_are_computed_on_one_blas_thread_and_the_setting_of_the_process_comes_back() -> None:
+    seen: list[int] = []
+
+    class Look(Probe):
+        def finished(self, row: int, tick: int) -> None:
+            seen.extend(i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas")
+
+    module = workloads.load("rmsnorm")
+    program = module.build()
+    with threadpool_limits(2, user_api="blas"):
+        simulate(program, inputs=module.inputs(program, 0), probes=[Look()])
+        after = {i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"}
+    assert set(seen) == {1}
+    assert after == {2}

@@ -399,13 +399,13 @@ def test_without_the_perfetto_extra_the_error_says_what_to_install(monkeypatch: 
         raise ImportError(name)
 
     monkeypatch.setattr(pftrace.importlib, "import_module", fail)
-    with pytest.raises(Unsupported, match=r"perfetto is not installed; pip install nc-sim\[perfetto\]"):
+    with pytest.raises(Unsupported, match=r"perfetto is not installed; pip install '\.\[perfetto\]' in the clone of nc-sim"):
         pftrace.load(tmp_path / "a.pftrace")
 
 
 @pytest.mark.skipif(has_extras, reason="the extras perfetto and plot are installed")
 def test_without_the_extras_they_are_named(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match=r"pip install nc-sim\[(plot|perfetto)\]"):
+    with pytest.raises(Unsupported, match=r"pip install '\.\[(plot|perfetto)\]' in the clone of nc-sim"):
         viewer.draw(system_of(*CHAIN), tmp_path / "a.svg")
     assert not list(tmp_path.iterdir())
 
