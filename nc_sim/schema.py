@@ -249,13 +249,10 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "dma.small_load_row_ns", "number", "fixed time of a small row, loads"
     yield "dma.small_store_row_ns", "number", "fixed time of a small row, stores"
     yield "dma.small_store_bytes_per_ns", "positive", "rate of small rows, stores"
+    yield "dma.least_row_ns", "number", "what a row or a packet of rows takes at least; 0 where the law of rows holds for all sizes"
     yield "dma.max_row_bytes", "natural", "a longer row is cut into descriptors of this size"
     yield "dma.cast_row_less_ns", "number", "by which the fixed time of a row is less if its type is converted"
-    yield (
-        "dma.semaphore_packet_ns",
-        "number",
-        "the packet that raises the semaphore; none takes less, where small rows have their own numbers",
-    )
+    yield "dma.semaphore_packet_ns", "number", "the packet that raises the semaphore"
     yield "dma.packet_shown_ns", "number", "how much longer a profile shows a packet than the time to the next one"
     yield "dma.load_last_ns", "number", "from an engine's last row to its semaphore packet, loads"
     yield "dma.store_last_ns", "number", "the same, stores"
