@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from .dynamic import Register
 from .errors import ProgramError, Unsupported
-from .fields import ANYWHERE, READ, WRITE, WRITE_ANYWHERE, Choice, Flag, Integer, Maybe, Operands, of, one_of
+from .fields import ANYWHERE, FIXED, WRITE_ANYWHERE, WRITE_FIXED, Choice, Flag, Integer, Maybe, Operands, of, one_of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import alu_op
 from .view import Memory, View
@@ -70,9 +71,14 @@ class Dma(Instruction):
 
     @property
     def addressing(self) -> str:
-        """How addresses are found: "static", "dynamic" (one of a run-time number) or "indirect" (a number for each row)."""
+        """How addresses are found: "static", "register", "dynamic" (a number in SBUF) or "indirect" (one for each row).
+
+        Of two sides with addresses of different kinds the one that comes last here.
+        """
         moved = [v.dynamic for v in (self.dst, *self.sources) if v.dynamic is not None]
-        return "indirect" if any(d.vector for d in moved) else "dynamic" if moved else "static"
+        if any(d.vector for d in moved):
+            return "indirect"
+        return "dynamic" if any(isinstance(d.index, View) for d in moved) else "register" if moved else "static"
 
     def work(self) -> Work:
         return Work(kind="dma", elements=self.dst.size)
@@ -85,7 +91,7 @@ class Dma(Instruction):
         addressing, made = self.addressing, f"{self.generation} descriptors"
         if addressing == "indirect":
             self.require(self.generation == "software", f"{made} for an index in each row", "software descriptors")
-        elif addressing == "dynamic":
+        elif addressing != "static":
             required = "software or hardware descriptors: static ones are made before the run"
             self.require(self.generation != "static", f"{made} with a dynamic address", required)
 
@@ -112,16 +118,16 @@ def check_indices(i: Instruction, *views: View) -> None:
     """One index for each row, in a partition of its own."""
     for v in views:
         if (d := v.dynamic) is not None and d.vector:
-            shape, rows = list(d.index.shape), v.counts[0]
-            i.require(d.index.elements == 1 and d.index.partitions == rows, f"indices of shape {shape} for {rows} rows", f"[{rows}, 1]")
+            shape, rows = list(d.tensor.shape), v.counts[0]
+            i.require(d.tensor.elements == 1 and d.tensor.partitions == rows, f"indices of shape {shape} for {rows} rows", f"[{rows}, 1]")
 
 
 @instruction(*ENGINES, source="trn2 hardware traces, DMA_DIRECT2D", mnemonic="dma_direct2d")
 class DmaDirect2d(Dma):
     """Copy src to dst with descriptors made by the runtime (static), by the GpSimdEngine or by a hardware block."""
 
-    dst: View = of(WRITE)
-    src: View = of(READ)
+    dst: View = of(WRITE_FIXED)
+    src: View = of(FIXED)
     generation: str = of(GENERATION)
     row: int | None = of(Maybe(Integer(1, 1 << 32)), default=None)  # elements of one descriptor, where a trace says
 
@@ -137,6 +143,10 @@ class DmaDirect2d(Dma):
     @property
     def writes(self) -> tuple[View, ...]:
         return (self.dst,)
+
+    @property
+    def registers(self) -> tuple[Register, ...]:
+        return ()
 
     def check(self) -> None:
         check_sides(self, self.dst, self.src)
@@ -234,8 +244,8 @@ class DmaCopy(Instruction):
 
     `dge_mode` chooses who makes the descriptors; "unknown" lets nc-sim choose as the compiler does (lowering rule B6):
     kernel inputs and outputs by software on GpSimd, the rest by hardware: loads on Sync, stores on Scalar. Hardware
-    descriptors convert no types. An address that a tensor gives (`ap` with `vector_offset` or `scalar_offset`) may be out
-    of bounds: `oob_mode` makes that an error, or skips it. `dst_rmw_op="add"`, which later versions of the API leave to
+    descriptors convert no types. An address that a tensor or a register gives (`ap` with `vector_offset` or `scalar_offset`) may be
+    out of bounds: `oob_mode` makes that an error, or skips it. `dst_rmw_op="add"`, which later versions of the API leave to
     dma_compute, adds to dst.
     """
 
@@ -260,6 +270,10 @@ class DmaCopy(Instruction):
     @property
     def writes(self) -> tuple[View, ...]:
         return (self.dst,)
+
+    @property
+    def registers(self) -> tuple[Register, ...]:
+        return () if self.dst.dynamic is None and self.src.dynamic is None else super().registers
 
     def check(self) -> None:
         check_sides(self, self.dst, self.src)

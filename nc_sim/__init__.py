@@ -12,6 +12,7 @@ if not (_Path(__file__).parent / "isa").is_dir():
 
 if TYPE_CHECKING:
     from .analysis.sweeps import sweep
+    from .isa.dynamic import ds
     from .isa.errors import (
         ChipError,
         Deadlock,
@@ -46,6 +47,7 @@ __all__ = [
     "Unspecified",
     "Unsupported",
     "__version__",
+    "ds",
     "replay",
     "roofline",
     "simulate",
@@ -57,7 +59,7 @@ __all__ = [
 _ERRORS = ("ChipError", "Deadlock", "InternalError", "NcSimError", "ProgramError", "Race", "Unimplemented", "Unspecified", "Unsupported")
 _PLACES = {
     **dict.fromkeys(_ERRORS, "isa.errors"), "Program": "program", "Semaphore": "program", "Replay": "replay", "replay": "replay",
-    "Result": "result", "simulate": "simulate", "roofline": "report.roofline", "sweep": "analysis.sweeps",
+    "Result": "result", "ds": "isa.dynamic", "simulate": "simulate", "roofline": "report.roofline", "sweep": "analysis.sweeps",
 }  # fmt: skip
 
 

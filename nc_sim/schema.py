@@ -147,6 +147,12 @@ def _rows() -> Iterator[tuple[str, str, str]]:
         yield f"sequencer.{e}.queue_depth", "natural", "instructions handed over and not started, at most"
         yield f"sequencer.{e}.handover_ns", "number", "from dispatch to the earliest start on the engine"
     yield "sequencer.registers", "natural", "registers of one sequencer"
+    yield "sequencer.dynamic_cycles", "number", "least cycles of its engine between compute instructions whose address is a number in SBUF"
+    yield (
+        "sequencer.register_address_ns",
+        "number",
+        "added to handing over an instruction, or triggering a DMA, whose address a register gives",
+    )
     yield "sequencer.dispatch_ns", "number", "from handing one instruction over to looking at the next"
     yield "semaphore.latency_ns", "number", "from a completion to a waiting sequencer's dispatch"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from .access import History
 from .chip import Reader, who_has
@@ -132,10 +132,20 @@ def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int
     if not isinstance(step.instruction, Matmul):
         return
     v, banks, bank = step.instruction.dst, chip("tensor.result_banks"), chip("memory.psum_bank_bytes")
-    low, high = (addresses.get(v.tensor, 0) + e for e in v.extent)
-    if (high - 1) // bank - low // bank >= banks:
-        room = f"one bank of {bank} bytes per partition" if banks == 1 else f"at most {banks} banks of {bank} bytes per partition"
-        raise ProgramError("", f"dst spans bytes {low} to {high} of PSUM", room, "NeuronCore architecture guide")
+    for number, at in [(None, v)] if v.dynamic is None else _moved(v):
+        low, high = (addresses.get(v.tensor, 0) + e for e in at.extent)
+        if (high - 1) // bank - low // bank >= banks:
+            room = f"one bank of {bank} bytes per partition" if banks == 1 else f"at most {banks} banks of {bank} bytes per partition"
+            found = f"dst spans bytes {low} to {high} of PSUM" + ("" if number is None else f" if its offset is {number}")
+            raise ProgramError("", found, room, "NeuronCore architecture guide")
+
+
+def _moved(v: View) -> Iterator[tuple[int, View]]:
+    """Every offset that keeps a dynamic view in bounds, and where the view then lies."""
+    assert v.dynamic is not None
+    step = abs(v.dynamic.step) * v.dtype.itemsize
+    most = (v.dynamic.high - v.dynamic.low) // step if step else 0
+    return ((k, at) for k in range(-most, most + 1) if (at := v.moved_to(k)) is not None)
 
 
 def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:

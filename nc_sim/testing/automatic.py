@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ..isa import View
-from ..isa.registers import Register
+from ..isa.dynamic import Register
 from ..program import Program
 from .drawn import DrawnProgram, number_lines
 

@@ -72,7 +72,7 @@ def trigger(dma: Dma, engine: Engine, rows: int, chip: Reader) -> Cost:
     c, mode = chip.chip, f"dma.{dma.generation}"
     busy = chip(f"{mode}.trigger_ns") + chip(f"{mode}.trigger_row_ns") * rows
     if dma.addressing != "static":
-        busy += chip("dma.hardware.dynamic_ns")
+        busy += chip("sequencer.register_address_ns" if dma.addressing == "register" else "dma.hardware.dynamic_ns")
     gap = chip(f"{mode}.gap_scalar_ns" if engine is Engine.SCALAR else f"{mode}.gap_ns")
     alone, following = c.ticks(busy), c.ticks(busy + chip(f"{mode}.follow_ns"))
     gaps = c.ticks(gap)
@@ -84,7 +84,10 @@ def trigger(dma: Dma, engine: Engine, rows: int, chip: Reader) -> Cost:
 def software(dma: Dma, rows: int, chip: Reader) -> tuple[int, int, int]:
     """GpSimd's ticks for the descriptors of one DMA, the ticks to its visible trigger, and how long that shows."""
     interval, latency = generation_ns(rows, chip)
-    added = Fraction(0) if dma.addressing == "static" else Fraction(chip(f"dma.software.{dma.addressing}_ns"))
+    if dma.addressing in ("dynamic", "indirect"):
+        added = Fraction(chip(f"dma.software.{dma.addressing}_ns"))
+    else:
+        added = Fraction(chip("sequencer.register_address_ns")) if dma.addressing == "register" else Fraction(0)
     ticks = chip.chip.ticks
     return ticks(interval + added), ticks(latency + added), ticks(chip("dma.software.shown_ns"))
 

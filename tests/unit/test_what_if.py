@@ -139,7 +139,7 @@ def rows_of_one_value(p: Program, dtype: str, index: str, memory: str, has: Call
 
 
 def other_dma(p: Program, gathered: bool) -> None:
-    """Transposes, sums, and addresses from tensors; transposes of `gathered` rows too."""
+    """Transposes, sums, and addresses from tensors and a register; transposes of `gathered` rows too."""
     x, at, one = p.hbm((512, 64), "bfloat16"), p.sbuf((128, 4), "uint32"), p.sbuf((1, 1), "uint32")
     t, u = p.sbuf((128, 64), "bfloat16"), p.sbuf((64, 512), "bfloat16")
     for written in (t, at, one):
@@ -155,8 +155,12 @@ def other_dma(p: Program, gathered: bool) -> None:
     p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], vector_offset=rows))
     p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=one))
     p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=one), engine="gpsimd")
+    p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=p.register_alloc(1)))
     p.dma_compute(dst=t, srcs=[t, x[:128], x[:128]], reduce_op="add")
     p.tensor_copy(dst=t, src=t)
+    for k in range(2):
+        p.tensor_copy(dst=t[:, k], src=t.select(1, one))
+        p.tensor_copy(dst=t[:, k], src=t.select(1, p.register_alloc(k)))
 
 
 def accumulated_and_random(p: Program, dtype: str, memory: str) -> None:
