@@ -134,6 +134,8 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "memory.sbuf_max_elements", "natural", "most elements per partition of one SBUF operand"
     yield "memory.psum_max_elements", "natural", "most elements per partition of one PSUM operand"
     yield "types.e4m3_max", "natural", "largest finite float8_e4m3: 240 or 448"
+    yield "types.float8_e4m3fn", "flag", "any operand, of DMA too, may be float8_e4m3fn, the OCP format without infinities"
+    yield "types.mx", "flag", "any operand may be of an MX type: packed fp8 and fp4, and their scales float8_e8m0fnu"
     for e in engines:
         yield f"sequencer.{e}.release_ns", "number", "when the engine's queue is released, after Sync"
         yield f"sequencer.{e}.event_semaphore_ns", "number", "duration of EVENT_SEMAPHORE and NOP"
@@ -164,7 +166,6 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "tensor.load_to_matmul_ns", "number", "from a weight load's start to its MATMUL's earliest start"
     yield "tensor.loaded_to_stream_ns", "number", "from weights loaded to streaming"
     yield "tensor.double_row", "flag", "fp8 products over twice the rows in the time of one (perf_mode=double_row)"
-    yield "tensor.float8_e4m3fn", "flag", "products take float8_e4m3fn"
     yield "tensor.bf16_results", "flag", "products are written to PSUM, and added there, as bfloat16 too"
     yield "tensor.result_banks", "natural", "PSUM banks that one product may fill"
     yield "tensor.smallest_tile", "natural", "least rows or columns of a tile of the array"

@@ -23,6 +23,7 @@ from .program import Tensor
 from .progress import Tell, told
 
 OLDEST = 2  # NeuronCore version
+NEWER_TYPES = {"float8_e4m3fn": "types.float8_e4m3fn", "float8_e8m0fnu": "types.mx"}  # and what packs elements: types.mx
 MX_SCALES = ("dst_scale", "scales")  # operands that start where isa/mx.py says
 
 
@@ -38,10 +39,10 @@ def validate(
         i = step.instruction
         key: object = (i, step.engine)
         if isinstance(i, Dma):  # where in HBM it reaches makes no difference here
-            key = (type(i), i.generation, step.engine, *[v for _, v, _ in i.views if v.memory is not Memory.HBM])
+            key = (type(i), i.generation, step.engine, *[v.dtype.name if v.memory is Memory.HBM else v for _, v, _ in i.views])
         if key in known:
             continue
-        for check in (_engine, _supported, _places, _bank, _sizes):
+        for check in (_engine, _supported, _types, _places, _bank, _sizes):
             try:
                 check(step, tensors, addresses, chip)
             except (ProgramError, Unsupported) as e:
@@ -82,6 +83,16 @@ def _supported(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str
             continue
         if (op := ALU_OPS[value]).since > OLDEST and not chip("vector.magnitude_operators"):
             raise Unsupported("", f"{name}={op.name} on {chip.chip.name}", f"NeuronCore-v{op.since} or newer", f"nki.language.{op.name}")
+
+
+def _types(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """The chip has the types of all operands."""
+    for name, v, _ in step.instruction.views:
+        if (key := "types.mx" if v.dtype.kind == "packed" else NEWER_TYPES.get(v.dtype.name)) is None:
+            continue
+        if not (chip.has(key) and chip(key)):
+            number = chip.chip.numbers[key]
+            raise Unsupported("", f"{name} is {v.dtype.name} on {chip.chip.name}", who_has(number), number.source)
 
 
 def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:

@@ -290,7 +290,7 @@ def other(name: str, key: str) -> Any:
 
 
 FLAGS = (
-    "tensor.double_row", "tensor.float8_e4m3fn", "tensor.bf16_results", "scalar.activate2", "vector.magnitude_operators",
+    "tensor.double_row", "tensor.bf16_results", "scalar.activate2", "vector.magnitude_operators",
     "dma.transpose.indirect_available",
 )  # fmt: skip
 
