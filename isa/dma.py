@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .view import Memory, View
 DGE_MODES = one_of(("unknown", "none", "swdge", "hwdge"))
 GENERATION = one_of(("static", "software", "hardware"))
 OOB_MODES = one_of(("error", "skip"))
+PRIORITY = Maybe(Integer(0, 3))  # "level 0-3 where lower is higher priority (NeuronCore-v4+ only)" (nki.isa.dma_copy)
 ENGINES = (Engine.SYNC, Engine.SCALAR, Engine.GPSIMD, Engine.VECTOR, Engine.TENSOR)
 MOST_SOURCES = 16  # of one sum (nki.isa.dma_compute)
 
@@ -245,14 +246,14 @@ class DmaCopy(Instruction):
     `dge_mode` chooses who makes the descriptors; "unknown" lets nc-sim choose as the compiler does (lowering rule B6):
     kernel inputs and outputs by software on GpSimd, the rest by hardware: loads on Sync, stores on Scalar. Hardware
     descriptors convert no types. An address that a tensor or a register gives (`ap` with `vector_offset` or `scalar_offset`) may be
-    out of bounds: `oob_mode` makes that an error, or skips it. `dst_rmw_op="add"`, which later versions of the API leave to
+    out of bounds: `oob_mode` makes that an error, or skips it. `priority`, of NeuronCore-v4, changes nothing here: how its
+    classes share the DMA engines is not published. `dst_rmw_op="add"`, which later versions of the API leave to
     dma_compute, adds to dst.
     """
 
-    only: ClassVar[Mapping[str, Any]] = {"priority": None}
-
     dst: View = of(WRITE_ANYWHERE)
     src: View = of(ANYWHERE)
+    priority: int | None = of(PRIORITY, default=None)
     oob_mode: str = of(OOB_MODES, default="error")
     dge_mode: str = of(DGE_MODES, default="unknown")
     dst_rmw_op: str | None = of(Maybe(SUM), default=None)
@@ -326,6 +327,7 @@ class DmaCopy(Instruction):
         return any(v.dynamic is not None and v.dynamic.vector for v in (self.dst, self.src))
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        check_priority(self, self.priority, target)
         if self.dst_rmw_op is not None:
             yield summed(self, self.dst, (self.dst, self.src), engine)
             return
@@ -339,6 +341,12 @@ class DmaCopy(Instruction):
         """Who makes the descriptors on the chosen engine."""
         moved, cast = self.dst.dynamic is not None or self.src.dynamic is not None, self.src.dtype != self.dst.dtype
         return generation(self, self.dge_mode, target, engine, hardware=not cast and not self._indirect(), static=not moved)
+
+
+def check_priority(call: Instruction, priority: int | None, target: Target) -> None:
+    """A chip has classes of priority, or the call names none."""
+    if priority is not None and not target.feature("dma.priority"):
+        raise Unsupported(call.mnemonic, f"priority={priority}", "a chip with classes of DMA (NeuronCore-v4 and later)", call.source)
 
 
 def generation(call: Instruction, mode: str, target: Target, engine: Engine, hardware: bool, static: bool) -> str:

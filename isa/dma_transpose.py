@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable
 
-from .dma import DGE_MODES, ENGINES, GENERATION, OOB_MODES, Dma, check_sides, generation
+from .dma import DGE_MODES, ENGINES, GENERATION, OOB_MODES, PRIORITY, Dma, check_priority, check_sides, generation
 from .errors import Unsupported
 from .fields import ANYWHERE, WRITE_FIXED, Axes, Flag, Maybe, of
 from .instruction import Engine, Instruction, Target, instruction
@@ -96,11 +95,10 @@ class DmaTranspose(Instruction):
     GpSimd makes the descriptors (NeuronCore-v3 and later).
     """
 
-    only: ClassVar[Mapping[str, Any]] = {"priority": None}
-
     dst: View = of(WRITE_FIXED)
     src: View = of(ANYWHERE)
     axes: tuple[int, ...] | None = of(Maybe(Axes()), default=None)
+    priority: int | None = of(PRIORITY, default=None)
     dge_mode: str = of(DGE_MODES, default="unknown")
     oob_mode: str = of(OOB_MODES, default="error")
 
@@ -132,6 +130,7 @@ class DmaTranspose(Instruction):
         return Engine.GPSIMD if software else Engine.SYNC
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        check_priority(self, self.priority, target)
         if self.gathers() and not target.feature("dma.transpose.indirect_available"):
             raise Unsupported(
                 self.mnemonic, "a vector_offset", "a chip that transposes gathered rows (NeuronCore-v3 and later)", self.source

@@ -101,11 +101,21 @@ class _Execution:
         while self.goes_on(loop):
             self.iterations += 1
             if self.iterations > self.most:
-                found = f"more than {self.most} iterations of loops"
-                raise ProgramError(f"{loop.line} loop".strip(), found, "an end, or a larger max_iterations")
+                raise self.endless(loop)
             self.code(loop.body)
             for step in loop.again:
                 self.step(step)
+
+    def endless(self, loop: Loop) -> ProgramError:
+        """The error of a loop that goes on and on; of one that polls memory, why no write that stands behind it can end it."""
+        found, required = f"more than {self.most} iterations of loops", "an end, or a larger max_iterations"
+        tested = loop.branch[0].instruction.registers
+        for step in loop.body:
+            if isinstance(step, Step) and isinstance(i := step.instruction, RegisterLoad) and i.dst in tested:
+                found += f", while register {i.dst.name} is {registers_of(self.state[step.engine])[i.dst.name]}: {_where(step)} loads it"
+                required += f"; rounds are decided in program order, so what writes {i.src.tensor} behind the loop comes too late"
+                break
+        return ProgramError(f"{loop.line} loop".strip(), found, required)
 
     def goes_on(self, loop: Loop) -> bool:
         """True if the loop has another round; every engine of it says the same."""

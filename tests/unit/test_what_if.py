@@ -217,6 +217,7 @@ def newest(p: Program) -> None:
     state, there = p.sbuf((128, 24), "uint32"), p.psum((128, 24), "uint32")
     p.rand_get_state(dst=state, engine="vector")
     p.rand_get_state(dst=there, engine="vector")
+    p.dma_copy(dst=p.hbm((1, 1), "uint32"), src=p.constant(np.array([[1]]), "uint32"), priority=3)
     q, scales, source = p.sbuf((128, 512), "float8_e4m3fn_x4"), p.sbuf((128, 512), "uint8"), p.sbuf((128, 2048), "bfloat16")
     p.memset(dst=source, value=1)
     p.quantize_mx(dst=q, src=source, dst_scale=scales)
