@@ -7,7 +7,7 @@ A `Register` is virtual, as in nki.isa: a name. Its values are 32 bits wide and 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BITS = 32
 NAME = re.compile(r"[A-Za-z_$][\w.$-]*")  # of a register
 INDEX_TYPES = ("int32", "uint32")
+COLUMN_TYPES = ("uint16",)  # of the offsets of columns (aws-neuron-sdk, tutorial of tensor indirection)
+Kind: TypeAlias = Literal["start", "rows", "columns"]
 
 
 @attrs.frozen(slots=True)
@@ -62,13 +64,14 @@ class Dynamic:
     """Where a view's address comes from when it is known only at run time, as nki's `scalar_offset` and `vector_offset`.
 
     `step` elements times the index are added to the view's offset. The index is a tensor of whole numbers in SBUF, which
-    holds one number for the whole view ("start") or one for each entry of the first dimension, whose own stride then says
-    nothing ("rows"); or it is a register, and where the instruction executes the number that this held. Bytes `low` to
-    `high` of the tensor (within each partition on chip) are in bounds.
+    holds one number for the whole view ("start"), one for each entry of the first dimension, whose own stride then says
+    nothing ("rows"), or one for each column, in the order of isa/indirection.py ("columns"); or it is a register, and
+    where the instruction executes the number that this held. Bytes `low` to `high` of the tensor (within each partition
+    on chip) are in bounds.
     """
 
     index: View | Register | int
-    kind: Literal["start", "rows"]
+    kind: Kind
     step: int
     low: int
     high: int

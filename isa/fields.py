@@ -40,7 +40,7 @@ def _encode_view(v: View) -> list[Any]:
     if (d := v.dynamic) is None:
         return static
     index = d.index.name if isinstance(d.index, Register) else d.index if isinstance(d.index, int) else _encode_view(d.index)
-    return [*static, [index, d.vector, d.step, d.low, d.high]]
+    return [*static, [index, d.kind if d.kind == "columns" else d.vector, d.step, d.low, d.high]]
 
 
 def _decode_view(raw: Any) -> View:
@@ -59,27 +59,30 @@ def _decode_view(raw: Any) -> View:
 
 def _decode_dynamic(raw: Any) -> str:
     """The text of a dynamic offset."""
-    if not isinstance(raw, list | tuple) or len(raw) != 5 or type(raw[1]) is not bool or not all(type(n) is int for n in raw[2:]):
-        raise ProgramError("", f"offset {raw!r}"[:200], "an index, a flag and three whole numbers")
-    index = raw[0]
+    if not isinstance(raw, list | tuple) or len(raw) != 5 or not all(type(n) is int for n in raw[2:]):
+        raise ProgramError("", f"offset {raw!r}"[:200], "an index, what it moves and three whole numbers")
+    if type(raw[1]) is not bool and raw[1] != "columns":
+        raise ProgramError("", f"offset {raw!r}"[:200], "true for rows, false for the start, or columns")
+    index, kind = raw[0], raw[1] if raw[1] == "columns" else "rows" if raw[1] else "start"
     if type(index) is int or isinstance(index, str):
-        return str(dynamic(parse_index(str(index)), *raw[1:]))
+        return str(dynamic(parse_index(str(index)), kind, *raw[2:]))
     if not isinstance(index, list | tuple) or len(index) != 8:
         raise ProgramError("", f"index {index!r}"[:200], "eight values, a number or the name of a register")
-    return str(dynamic(_decode_view(index), *raw[1:]))
+    return str(dynamic(_decode_view(index), kind, *raw[2:]))
 
 
 @attrs.frozen
 class Operand:
     """A tensor operand. `writes` marks destinations.
 
-    `dynamic` operands take an address that is known at run time only: one number for the whole, or with `rows` also one
-    for each row.
+    `dynamic` operands take an address that is known at run time only: one number for the whole, with `rows` also one for
+    each row, with `columns` also one for each column.
     """
 
     writes: bool = False
     dynamic: bool = True
     rows: bool = False
+    columns: bool = False
 
     def check(self, value: Any) -> View:
         if not isinstance(value, View):
@@ -89,6 +92,8 @@ class Operand:
                 raise ProgramError("", f"{value}", "an address known when the program is built")
             if moved.vector and not self.rows:
                 raise ProgramError("", f"{value}", "one offset for the whole: only DMA takes one for each row", "nki.isa.dma_copy")
+            if moved.kind == "columns" and not self.columns:
+                raise ProgramError("", f"{value}", "an operand without .indirect()", "nki.isa, tensor indirection")
         return value
 
     encode = staticmethod(_encode_view)
@@ -477,6 +482,7 @@ def alu_of(*names: str) -> Choice:
 ALU = Choice(tuple(ALU_OPS), lambda v: alu_op(v).name)
 ACT = Choice(tuple(ACT_FNS), lambda v: act_fn(v).name)
 READ, WRITE = Operand(), Operand(writes=True)
+INDIRECT, WRITE_INDIRECT = Operand(columns=True), Operand(writes=True, columns=True)
 FIXED, WRITE_FIXED = Operand(dynamic=False), Operand(writes=True, dynamic=False)
 ANYWHERE, WRITE_ANYWHERE = Operand(rows=True), Operand(writes=True, rows=True)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .dtypes import DTYPES, DType
 from .dtypes import dtype as as_dtype
-from .dynamic import INDEX_TYPES, Dynamic, DynamicSlice, Register
+from .dynamic import COLUMN_TYPES, INDEX_TYPES, Dynamic, DynamicSlice, Register
 from .errors import ProgramError
 from .lines import user_line
 
@@ -115,6 +115,8 @@ class View:
 
     def run(self) -> int:
         """Elements of the longest tail of the pattern that lies contiguously in memory."""
+        if self.dynamic is not None and self.dynamic.kind == "columns":
+            return 1
         length, outer = 1, 1 if self.dynamic is not None and self.dynamic.vector else 0  # rows of their own lie anywhere
         for stride, count in zip(self.strides[outer:][::-1], self.counts[outer:][::-1], strict=True):
             if count == 1:
@@ -328,6 +330,31 @@ class View:
             raise ProgramError(_where(self), f"vector_select({dim}, {vector_offset!r})", "dimension 0, and an SBUF tensor [P, 1]")
         pattern = self._pattern()
         return self.ap([[pattern[0][0], vector_offset.partitions], *pattern[1:]], vector_offset=vector_offset)
+
+    def indirect(self, index: View, num_elem: int | None = None) -> View:
+        """Columns of a tensor on chip, [P, num_elem], that offsets in SBUF choose at run time, as nki's `.indirect`.
+
+        `index`, [P, K] of uint16, holds the offsets of each group of partitions snakewise: offset i of a group that starts at
+        partition p is index[p + i % G, i // G], where G is 16, or 32 on the TensorEngine. NeuronCore-v4 and later.
+        """
+        self._static("indirect")
+        where, source = _where(self), "nki.language.NkiTensor.indirect"
+        if self.memory is Memory.HBM or len(self.counts) != 1 or self.strides[0] < 1:
+            raise ProgramError(where, f"columns of {self}", "a tensor [P, F] in SBUF or PSUM", source)
+        if (
+            not isinstance(index, View)
+            or index.memory is not Memory.SBUF
+            or index.dtype.name not in COLUMN_TYPES
+            or index.dynamic is not None
+        ):
+            raise ProgramError(where, f"offsets in {index!r}", f"an SBUF tensor of {' or '.join(COLUMN_TYPES)}", source)
+        if index.partitions != self.partitions:
+            raise ProgramError(where, f"offsets in {index.partitions} partitions", f"{self.partitions}, as the data", source)
+        count = index.size if num_elem is None else _whole(self, num_elem)
+        if count < 1:
+            raise ProgramError(where, f"num_elem={count}", "at least 1", source)
+        moved = Dynamic(index, "columns", self.strides[0], *self.extent)
+        return attrs.evolve(self, strides=(1,), counts=(count,), dynamic=moved)
 
     def _pattern(self) -> list[list[int]]:
         """The view as a pattern for `ap`."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
 from .dtypes import DTYPES
-from .dynamic import BITS, INDEX_TYPES, NAME, Dynamic, Register
+from .dynamic import BITS, COLUMN_TYPES, INDEX_TYPES, NAME, Dynamic, Kind, Register
 from .errors import ProgramError
 from .view import Memory, View
 
@@ -15,7 +16,7 @@ _TEXT = re.compile(
 )
 
 
-_DYNAMIC = re.compile(r"(?P<kind>rows|start)\*(?P<step>-?\d+)\[(?P<low>-?0x[0-9a-f]+),(?P<high>-?0x[0-9a-f]+)\](?P<index>[^~]*)")
+_DYNAMIC = re.compile(r"(?P<kind>rows|start|columns)\*(?P<step>-?\d+)\[(?P<low>-?0x[0-9a-f]+),(?P<high>-?0x[0-9a-f]+)\](?P<index>[^~]*)")
 _NUMBER = re.compile(r"-?\d{1,10}")
 
 
@@ -33,6 +34,8 @@ def parse_view(text: str) -> View:
         raise ProgramError("", f"partitions {first} to {last}", "the first up to the last; none in HBM")
     memory, offset = Memory[m["memory"].upper()], int(m["offset"], 16)
     moved = _parse_dynamic(rest) if moves else None
+    if moved is not None and moved.kind == "columns" and (memory is Memory.HBM or strides != (1,)):
+        raise ProgramError("", f"view {text!r} with offsets of columns", "one dimension, in SBUF or PSUM")
     if moved is not None and moved.vector and (memory is not Memory.HBM or not counts):
         raise ProgramError("", f"view {text!r} with an index for each row", "a pattern in HBM")
     return View(m["tensor"], memory, DTYPES[m["dtype"]], first, last - first, offset, strides, counts, moved)
@@ -40,8 +43,10 @@ def parse_view(text: str) -> View:
 
 def _parse_dynamic(text: str) -> Dynamic:
     if (m := _DYNAMIC.fullmatch(text)) is None:
-        raise ProgramError("", f"offset {text!r}", "rows or start, then *STEP[0xLOW,0xHIGH] and the view of the index or a register")
-    return dynamic(parse_index(m["index"]), m["kind"] == "rows", int(m["step"]), int(m["low"], 16), int(m["high"], 16))
+        raise ProgramError(
+            "", f"offset {text!r}", "rows, start or columns, then *STEP[0xLOW,0xHIGH] and the view of the index or a register"
+        )
+    return dynamic(parse_index(m["index"]), m["kind"], int(m["step"]), int(m["low"], 16), int(m["high"], 16))
 
 
 def parse_index(text: str) -> View | Register | int:
@@ -51,15 +56,19 @@ def parse_index(text: str) -> View | Register | int:
     return Register(text) if NAME.fullmatch(text) else parse_view(text)
 
 
-def dynamic(index: View | Register | int, vector: bool, step: int, low: int, high: int) -> Dynamic:
+def dynamic(index: View | Register | int, kind: str, step: int, low: int, high: int) -> Dynamic:
     """A dynamic offset from a file: what `ap` would have made, or what became of it where an instruction executed."""
+    assert kind in ("start", "rows", "columns"), kind
+    types = COLUMN_TYPES if kind == "columns" else INDEX_TYPES
     if isinstance(index, View):
-        one = vector or index.size == 1
-        if index.memory is not Memory.SBUF or index.dtype.name not in INDEX_TYPES or index.dynamic is not None or not one:
-            required = f"an SBUF tensor of {' or '.join(INDEX_TYPES)}" + ", one number" * (not vector)
+        one = kind != "start" or index.size == 1
+        if index.memory is not Memory.SBUF or index.dtype.name not in types or index.dynamic is not None or not one:
+            required = f"an SBUF tensor of {' or '.join(types)}" + ", one number" * (kind == "start")
             raise ProgramError("", f"an offset in {index}", required)
-    elif vector:
-        raise ProgramError("", f"an index for each row in {index!r}", f"an SBUF tensor of {' or '.join(INDEX_TYPES)}")
+    elif kind != "start":
+        raise ProgramError("", f"an index for all {kind} in {index!r}", f"an SBUF tensor of {' or '.join(types)}")
+    if kind == "columns" and step < 1:
+        raise ProgramError("", f"columns {step} elements apart", "at least 1")
     if high < low:
         raise ProgramError("", f"bounds {low} to {high}", "the first byte, then the last")
-    return Dynamic(index, "rows" if vector else "start", step, low, high)
+    return Dynamic(index, cast(Kind, kind), step, low, high)

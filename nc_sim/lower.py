@@ -202,7 +202,8 @@ class _Lowering:
 
     def dispatched(self, instruction: Instruction, engine: Engine) -> tuple[int, int]:
         """The cost of handing an instruction over, and the delay until the engine has it: later by what finding its address takes."""
-        found = {type(v.dynamic.index) for _, v, _ in instruction.views if v.dynamic is not None}
+        moved = (v.dynamic for _, v, _ in instruction.views if v.dynamic is not None)
+        found = {type(d.index) for d in moved if d.kind != "columns"}  # whose offsets the engine reads itself
         if not found:
             return self.dispatch, self.handover[engine]
         return self.once(("address", engine, View in found), lambda: self.addressed(engine, View in found))

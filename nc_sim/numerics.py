@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import attrs
 import numpy as np
 
 from . import moving
 from .explain import place
-from .isa import Engine, Instruction, Memory, Step, View
+from .isa import Engine, Instruction, Memory, Step, View, indirection
 from .isa.dma import Dma, DmaDirect2d
+from .isa.errors import ProgramError, Unspecified
 from .isa.registers import RegisterLoad, Sequenced, registers_of
 from .memory import Memories
 from .probe import Probe
@@ -29,7 +31,15 @@ TAKEN = (int(Role.ACCEPT), int(Role.TRIGGER))
 SEQUENCE = int(Role.SEQUENCE)
 EVENTS_PER_LOOK = 1024  # between two calls of `progress`
 
-Operands = Sequence[tuple[str, View, bool]]  # (field, view, is written), as `Instruction.views`
+Operands = Sequence[tuple[str, "View | Columns", bool]]  # (field, where it lies, is written), as `Instruction.views`
+
+
+@attrs.frozen(eq=False)
+class Columns:
+    """An operand whose columns offsets chose: all that it could have had, and which it has, [P, elements]."""
+
+    table: View
+    places: np.ndarray
 
 
 class Numerics(Probe):
@@ -39,7 +49,7 @@ class Numerics(Probe):
         self.steps, self.table, self.memories, self.served = steps, table, memories, served
         self.step, self.role = table.step.tolist(), table.role.tolist()
         self.state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
-        self.pending: dict[int, list[tuple[View, np.ndarray, bool]]] = {}
+        self.pending: dict[int, Results] = {}
         self.loads: dict[int, int] = {}  # step that loads a register -> what it found
         self.moving: dict[int, Callable[[], None]] = {}  # what puts a share where it goes
         self.found: dict[int, moving.Move | None] = {}  # DMAs whose addresses are known, by step
@@ -130,6 +140,9 @@ class Numerics(Probe):
         return before * size // total, (before + int(counts[t - first])) * size // total
 
 
+Results = list[tuple["View | Columns", np.ndarray, bool]]  # where each goes, values, whether they are added
+
+
 def moves(instruction: Instruction) -> bool:
     """True if an operand's address is known at run time only."""
     return any(view.dynamic is not None for _, view, _ in instruction.views)
@@ -137,19 +150,32 @@ def moves(instruction: Instruction) -> bool:
 
 def located(instruction: Instruction, memories: Memories, where: str) -> Operands:
     """The operands where they lie now; ProgramError if one is out of bounds."""
-    return [(name, moving.resolved(view, memories, where), written) for name, view, written in instruction.views]
+    return [(name, _located(view, written, memories, where), written) for name, view, written in instruction.views]
+
+
+def _located(view: View, written: bool, memories: Memories, where: str) -> View | Columns:
+    if view.dynamic is None or view.dynamic.kind != "columns":
+        return moving.resolved(view, memories, where)
+    try:
+        return Columns(indirection.table(view), indirection.places(view, memories.read(view.dynamic.tensor), written))
+    except (ProgramError, Unspecified) as e:
+        raise e.at(where) from None
+
+
+def _read(view: View | Columns, memories: Memories) -> np.ndarray:
+    return memories.read(view) if isinstance(view, View) else np.take_along_axis(memories.read(view.table), view.places, 1)
 
 
 def execute(
     step: Step, memories: Memories, state: dict[str, Any], views: Operands | None = None
-) -> list[tuple[View, np.ndarray, bool]]:  # fmt: skip
+) -> Results:  # fmt: skip
     """Read a step's operands and compute: (view, values, is added to the view) for each result.
 
     `views` are the operands of an instruction with an address known at run time, where they lie.
     """
     instruction = step.instruction
     keeps, views = instruction.keeps() or instruction.spares(), instruction.views if views is None else views
-    operands = {name: memories.read(view) for name, view, written in views if keeps or not written}
+    operands = {name: _read(view, memories) for name, view, written in views if keeps or not written}
     results = instruction.execute(operands, state)
     adds = instruction.accumulates()
     return [(view, results[name], adds) for name, view, _ in views if name in results]
@@ -165,13 +191,16 @@ def perform(step: Step, memories: Memories, state: dict[str, Any], where: Callab
         write(execute(step, memories, state, located(i, memories, where()) if moves(i) else None), memories)
 
 
-def write(results: list[tuple[View, np.ndarray, bool]], memories: Memories) -> None:
+def write(results: Results, memories: Memories) -> None:
     """Store results; accumulation reads the destination now, in engine order."""
     for view, values, adds in results:
         if adds:
             with np.errstate(all="ignore"):
-                values = memories.read(view).astype(np.float32) + values
-        memories.write(view, values)
+                values = _read(view, memories).astype(np.float32) + values
+        if isinstance(view, View):
+            memories.write(view, values)
+        else:
+            np.put_along_axis(memories.array(view.table), view.places, memories.rounded(view.table, values.reshape(view.places.shape)), 1)
 
 
 def replay(table: Table, timeline: Timeline, probe: Probe, progress: Callable[[int, int], None] | None = None) -> None:

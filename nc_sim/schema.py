@@ -133,6 +133,11 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "memory.hbm_bytes_per_ns", "positive", "bandwidth of the HBM stack a core uses"
     yield "memory.sbuf_max_elements", "natural", "most elements per partition of one SBUF operand"
     yield "memory.psum_max_elements", "natural", "most elements per partition of one PSUM operand"
+    yield (
+        "memory.tensor_indirection",
+        "flag",
+        "operands may have columns that offsets find; they take the time of those that are not contiguous",
+    )
     yield "types.e4m3_max", "natural", "largest finite float8_e4m3: 240 or 448"
     yield "types.float8_e4m3fn", "flag", "any operand, of DMA too, may be float8_e4m3fn, the OCP format without infinities"
     yield "types.mx", "flag", "any operand may be of an MX type: packed fp8 and fp4, and their scales float8_e8m0fnu"

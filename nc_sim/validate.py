@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from .access import History
 from .chip import Reader, who_has
 from .explain import place
-from .isa import Engine, Memory, Step, View, fields_of
+from .isa import Engine, Memory, Step, View, fields_of, indirection
 from .isa.accumulator import RESET
 from .isa.dma import Dma
 from .isa.errors import ProgramError, Unsupported
@@ -42,7 +42,7 @@ def validate(
             key = (type(i), i.generation, step.engine, *[v.dtype.name if v.memory is Memory.HBM else v for _, v, _ in i.views])
         if key in known:
             continue
-        for check in (_engine, _supported, _types, _places, _bank, _sizes):
+        for check in (_engine, _supported, _types, _columns, _places, _bank, _sizes):
             try:
                 check(step, tensors, addresses, chip)
             except (ProgramError, Unsupported) as e:
@@ -93,6 +93,16 @@ def _types(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, in
         if not (chip.has(key) and chip(key)):
             number = chip.chip.numbers[key]
             raise Unsupported("", f"{name} is {v.dtype.name} on {chip.chip.name}", who_has(number), number.source)
+
+
+def _columns(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """Operands with columns of their own are on a chip and in places that have them."""
+    for name, _, _ in indirection.columns(step.instruction):
+        key = "memory.tensor_indirection"
+        if not (chip.has(key) and chip(key)):
+            number = chip.chip.numbers[key]
+            raise Unsupported("", f"{name} with .indirect() on {chip.chip.name}", who_has(number), number.source)
+    indirection.check(step.instruction, step.engine, chip("memory.partition_quadrant"))
 
 
 def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:

@@ -206,7 +206,7 @@ def test_a_program_with_dynamic_views_is_the_same_from_text_and_from_msgpack() -
         ),
         ("hbm:x+0x0:float32[1][4]~start*1[0x0,0x10]sbuf:i+0x0:int32[1][2]@0:1", "an SBUF tensor of int32 or uint32, one number"),
         ("hbm:x+0x0:float32[1][4]~start*1[0x10,0x0]sbuf:i+0x0:int32[1][1]@0:1", "bounds 16 to 0; the first byte, then the last"),
-        ("hbm:x+0x0:float32[1][4]~start*1", "offset 'start*1'; rows or start, then *STEP[0xLOW,0xHIGH] and the view of the index"),
+        ("hbm:x+0x0:float32[1][4]~start*1", "offset 'start*1'; rows, start or columns, then *STEP[0xLOW,0xHIGH] and the view of the index"),
         ("sbuf:x+0x0:float32[1][4]@0:4~rows*1[0x0,0x10]sbuf:i+0x0:int32[1][1]@0:4", "with an index for each row; a pattern in HBM"),
     ],
 )
