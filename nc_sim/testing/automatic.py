@@ -47,14 +47,13 @@ class _Builder:
             self.elementwise,
             self.activate,
             self.reduce,
-            self.moved,
             self.load,
             self.store,
             self.spill,
             self.pattern,
             self.open,
             self.close,
-            self.other_dma,
+            self.other,
             self.product,
         ]
 
@@ -202,9 +201,9 @@ class _Builder:
             self.wrote(turned)
         self.wrote(out)
 
-    def other_dma(self) -> None:
-        """More than copies of whole tensors."""
-        self.draw(st.sampled_from([self.gather, self.scatter, self.turn, self.sum]))()
+    def other(self) -> None:
+        """DMA that does more than copy whole tensors, and operands that are moved."""
+        self.draw(st.sampled_from([self.gather, self.scatter, self.turn, self.sum, self.moved]))()
 
     def indices(self, rows: int, most: int, distinct: bool = False) -> View:
         """Row numbers in SBUF."""
