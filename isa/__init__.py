@@ -34,7 +34,8 @@ from .instruction import (
     fields_of,
     instruction,
 )
-from .view import Memory, View, parse_view, whole
+from .view import Memory, View, whole
+from .view_text import parse_view
 
 __all__ = [
     "COMPUTE",

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from .errors import Unsupported
-from .fields import ALU, READ, WRITE, Choice, Flag, Maybe, Scalar, of, one_of
+from .fields import ALU, INDIRECT, WRITE, WRITE_INDIRECT, Choice, Flag, Maybe, Scalar, of, one_of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import act_fn, alu_op, apply, reduce
 from .vector import _Elementwise, check_operand, per_partition, scalar_step, streamed
@@ -100,8 +100,8 @@ class TensorScalarReduce(_Elementwise):
     `reduce_cmd`: start the accumulator anew (reset_reduce), go on with it (reduce) or start from `reduce_init` (load_reduce).
     """
 
-    dst: View = of(WRITE)
-    data: View = of(READ)
+    dst: View = of(WRITE_INDIRECT)
+    data: View = of(INDIRECT)
     op0: str = of(ALU)
     operand0: Any = of(Maybe(Scalar()))
     reduce_op: str = of(REDUCTIONS)
@@ -147,8 +147,8 @@ class TensorScalarCumulative(_Elementwise):
     `reduce_cmd` says where acc starts: op1's identity, the accumulator as an earlier instruction left it, or `imm1`.
     """
 
-    dst: View = of(WRITE)
-    src: View = of(READ)
+    dst: View = of(WRITE_INDIRECT)
+    src: View = of(INDIRECT)
     op0: str = of(ALU)
     op1: str = of(ALU)
     imm0: Any = of(Scalar())
@@ -198,8 +198,8 @@ class Exponential(_Elementwise):
     """dst = exp(src - max_value); reduce_res[P, 1] = the accumulator after its sum over all free axes. NeuronCore-v4 and newer."""
 
     since: ClassVar[Mapping[Engine, int]] = {Engine.VECTOR: 4}
-    dst: View = of(WRITE)
-    src: View = of(READ)
+    dst: View = of(WRITE_INDIRECT)
+    src: View = of(INDIRECT)
     max_value: Any = of(Scalar(), default=0.0)
     reduce_res: View | None = of(Maybe(WRITE), default=None)
     reduce_cmd: str = of(one_of(COMMANDS), default="idle")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from .control import ALL
 from .errors import ProgramError, Unimplemented
-from .fields import READ, WRITE, Choice, Integer, of, one_of
+from .fields import FIXED, WRITE_FIXED, Choice, Integer, of, one_of
 from .instruction import Engine, Instruction, Target, instruction
 from .view import Memory, View
 
@@ -40,7 +40,7 @@ class CoreBarrier(_TwoCores):
     """Wait until both cores of a logical one are here. `data` is what they share, in HBM. NeuronCore-v3 and newer."""
 
     since: ClassVar[dict[Engine, int]] = dict.fromkeys(ALL, 3)
-    data: View = of(READ)
+    data: View = of(FIXED)
     cores: str = of(CORES)
 
     def check(self) -> None:
@@ -52,8 +52,8 @@ class Sendrecv(_TwoCores):
     """Send src to the dst of one core and receive dst from another, by DMA. NeuronCore-v3 and newer."""
 
     since: ClassVar[dict[Engine, int]] = dict.fromkeys(ALL, 3)
-    src: View = of(READ)
-    dst: View = of(WRITE)
+    src: View = of(FIXED)
+    dst: View = of(WRITE_FIXED)
     send_to_rank: int = of(RANK)
     recv_from_rank: int = of(RANK)
     pipe_id: int = of(PIPES)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .dynamic import Register
 from .errors import ProgramError, Unsupported
-from .fields import ANYWHERE, READ, WRITE, WRITE_ANYWHERE, Choice, Flag, Integer, Maybe, Operands, of, one_of
+from .fields import ANYWHERE, FIXED, WRITE_ANYWHERE, WRITE_FIXED, Choice, Flag, Integer, Maybe, Operands, of, one_of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import alu_op
 from .view import Memory, View
@@ -17,6 +18,7 @@ from .view import Memory, View
 DGE_MODES = one_of(("unknown", "none", "swdge", "hwdge"))
 GENERATION = one_of(("static", "software", "hardware"))
 OOB_MODES = one_of(("error", "skip"))
+PRIORITY = Maybe(Integer(0, 3))  # "level 0-3 where lower is higher priority (NeuronCore-v4+ only)" (nki.isa.dma_copy)
 ENGINES = (Engine.SYNC, Engine.SCALAR, Engine.GPSIMD, Engine.VECTOR, Engine.TENSOR)
 MOST_SOURCES = 16  # of one sum (nki.isa.dma_compute)
 
@@ -70,9 +72,14 @@ class Dma(Instruction):
 
     @property
     def addressing(self) -> str:
-        """How addresses are found: "static", "dynamic" (one of a run-time number) or "indirect" (a number for each row)."""
+        """How addresses are found: "static", "register", "dynamic" (a number in SBUF) or "indirect" (one for each row).
+
+        Of two sides with addresses of different kinds the one that comes last here.
+        """
         moved = [v.dynamic for v in (self.dst, *self.sources) if v.dynamic is not None]
-        return "indirect" if any(d.vector for d in moved) else "dynamic" if moved else "static"
+        if any(d.vector for d in moved):
+            return "indirect"
+        return "dynamic" if any(isinstance(d.index, View) for d in moved) else "register" if moved else "static"
 
     def work(self) -> Work:
         return Work(kind="dma", elements=self.dst.size)
@@ -85,7 +92,7 @@ class Dma(Instruction):
         addressing, made = self.addressing, f"{self.generation} descriptors"
         if addressing == "indirect":
             self.require(self.generation == "software", f"{made} for an index in each row", "software descriptors")
-        elif addressing == "dynamic":
+        elif addressing != "static":
             required = "software or hardware descriptors: static ones are made before the run"
             self.require(self.generation != "static", f"{made} with a dynamic address", required)
 
@@ -112,16 +119,16 @@ def check_indices(i: Instruction, *views: View) -> None:
     """One index for each row, in a partition of its own."""
     for v in views:
         if (d := v.dynamic) is not None and d.vector:
-            shape, rows = list(d.index.shape), v.counts[0]
-            i.require(d.index.elements == 1 and d.index.partitions == rows, f"indices of shape {shape} for {rows} rows", f"[{rows}, 1]")
+            shape, rows = list(d.tensor.shape), v.counts[0]
+            i.require(d.tensor.elements == 1 and d.tensor.partitions == rows, f"indices of shape {shape} for {rows} rows", f"[{rows}, 1]")
 
 
 @instruction(*ENGINES, source="trn2 hardware traces, DMA_DIRECT2D", mnemonic="dma_direct2d")
 class DmaDirect2d(Dma):
     """Copy src to dst with descriptors made by the runtime (static), by the GpSimdEngine or by a hardware block."""
 
-    dst: View = of(WRITE)
-    src: View = of(READ)
+    dst: View = of(WRITE_FIXED)
+    src: View = of(FIXED)
     generation: str = of(GENERATION)
     row: int | None = of(Maybe(Integer(1, 1 << 32)), default=None)  # elements of one descriptor, where a trace says
 
@@ -137,6 +144,10 @@ class DmaDirect2d(Dma):
     @property
     def writes(self) -> tuple[View, ...]:
         return (self.dst,)
+
+    @property
+    def registers(self) -> tuple[Register, ...]:
+        return ()
 
     def check(self) -> None:
         check_sides(self, self.dst, self.src)
@@ -234,15 +245,15 @@ class DmaCopy(Instruction):
 
     `dge_mode` chooses who makes the descriptors; "unknown" lets nc-sim choose as the compiler does (lowering rule B6):
     kernel inputs and outputs by software on GpSimd, the rest by hardware: loads on Sync, stores on Scalar. Hardware
-    descriptors convert no types. An address that a tensor gives (`ap` with `vector_offset` or `scalar_offset`) may be out
-    of bounds: `oob_mode` makes that an error, or skips it. `dst_rmw_op="add"`, which later versions of the API leave to
+    descriptors convert no types. An address that a tensor or a register gives (`ap` with `vector_offset` or `scalar_offset`) may be
+    out of bounds: `oob_mode` makes that an error, or skips it. `priority`, of NeuronCore-v4, changes nothing here: how its
+    classes share the DMA engines is not published. `dst_rmw_op="add"`, which later versions of the API leave to
     dma_compute, adds to dst.
     """
 
-    only: ClassVar[Mapping[str, Any]] = {"priority": None}
-
     dst: View = of(WRITE_ANYWHERE)
     src: View = of(ANYWHERE)
+    priority: int | None = of(PRIORITY, default=None)
     oob_mode: str = of(OOB_MODES, default="error")
     dge_mode: str = of(DGE_MODES, default="unknown")
     dst_rmw_op: str | None = of(Maybe(SUM), default=None)
@@ -260,6 +271,10 @@ class DmaCopy(Instruction):
     @property
     def writes(self) -> tuple[View, ...]:
         return (self.dst,)
+
+    @property
+    def registers(self) -> tuple[Register, ...]:
+        return () if self.dst.dynamic is None and self.src.dynamic is None else super().registers
 
     def check(self) -> None:
         check_sides(self, self.dst, self.src)
@@ -312,6 +327,7 @@ class DmaCopy(Instruction):
         return any(v.dynamic is not None and v.dynamic.vector for v in (self.dst, self.src))
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        check_priority(self, self.priority, target)
         if self.dst_rmw_op is not None:
             yield summed(self, self.dst, (self.dst, self.src), engine)
             return
@@ -325,6 +341,12 @@ class DmaCopy(Instruction):
         """Who makes the descriptors on the chosen engine."""
         moved, cast = self.dst.dynamic is not None or self.src.dynamic is not None, self.src.dtype != self.dst.dtype
         return generation(self, self.dge_mode, target, engine, hardware=not cast and not self._indirect(), static=not moved)
+
+
+def check_priority(call: Instruction, priority: int | None, target: Target) -> None:
+    """A chip has classes of priority, or the call names none."""
+    if priority is not None and not target.feature("dma.priority"):
+        raise Unsupported(call.mnemonic, f"priority={priority}", "a chip with classes of DMA (NeuronCore-v4 and later)", call.source)
 
 
 def generation(call: Instruction, mode: str, target: Target, engine: Engine, hardware: bool, static: bool) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable
 
-from .dma import DGE_MODES, ENGINES, GENERATION, OOB_MODES, Dma, check_sides, generation
+from .dma import DGE_MODES, ENGINES, GENERATION, OOB_MODES, PRIORITY, Dma, check_priority, check_sides, generation
 from .errors import Unsupported
-from .fields import ANYWHERE, WRITE, Axes, Flag, Maybe, of
+from .fields import ANYWHERE, WRITE_FIXED, Axes, Flag, Maybe, of
 from .instruction import Engine, Instruction, Target, instruction
 from .view import Memory, View
 
@@ -33,7 +32,7 @@ def check_transpose(i: Instruction, dst: View, src: View, axes: tuple[int, ...])
 def check_gather(i: Instruction, src: View) -> None:
     """Rules of a transpose of rows that indices name: row k is number `indices.T.flatten()[k]`."""
     assert src.dynamic is not None
-    index, rows, shape = src.dynamic.index, src.shape[0], list(src.shape)
+    index, rows, shape = src.dynamic.tensor, src.shape[0], list(src.shape)
     i.require(src.dtype.itemsize == 2, f"{src.dtype.name} with a vector_offset", "a type of 2 bytes")
     i.require(src.shape[-1] <= WIDEST, f"src is {shape}", f"at most {WIDEST} in its last dimension")
     i.require(rows % GROUP == 0, f"{rows} rows", f"a multiple of {GROUP}")
@@ -64,7 +63,7 @@ def by_hardware(src: View) -> str | None:
 class DmaTranspose2d(Dma):
     """dst = src with its dimensions permuted by `axes`; a dynamic offset of src is read when the descriptors are made."""
 
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_FIXED)
     src: View = of(ANYWHERE)
     generation: str = of(GENERATION)
     axes: tuple[int, ...] = of(Axes())
@@ -96,11 +95,10 @@ class DmaTranspose(Instruction):
     GpSimd makes the descriptors (NeuronCore-v3 and later).
     """
 
-    only: ClassVar[Mapping[str, Any]] = {"priority": None}
-
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_FIXED)
     src: View = of(ANYWHERE)
     axes: tuple[int, ...] | None = of(Maybe(Axes()), default=None)
+    priority: int | None = of(PRIORITY, default=None)
     dge_mode: str = of(DGE_MODES, default="unknown")
     oob_mode: str = of(OOB_MODES, default="error")
 
@@ -132,6 +130,7 @@ class DmaTranspose(Instruction):
         return Engine.GPSIMD if software else Engine.SYNC
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        check_priority(self, self.priority, target)
         if self.gathers() and not target.feature("dma.transpose.indirect_available"):
             raise Unsupported(
                 self.mnemonic, "a vector_offset", "a chip that transposes gathered rows (NeuronCore-v3 and later)", self.source

@@ -13,9 +13,11 @@ import numpy as np
 
 from .dtypes import DTYPES, DType
 from .dtypes import dtype as as_dtype
-from .errors import ProgramError, Unimplemented
+from .dynamic import Register
+from .errors import ProgramError
 from .ops import ACT_FNS, ALU_OPS, act_fn, alu_op
-from .view import View, dynamic, parse_view
+from .view import View
+from .view_text import dynamic, parse_index, parse_view
 
 WORD = 1 << 63
 WORD32 = 1 << 31
@@ -37,7 +39,8 @@ def _encode_view(v: View) -> list[Any]:
     static = [v.tensor, int(v.memory), v.dtype.name, v.partition, v.partitions, v.offset, list(v.strides), list(v.counts)]
     if (d := v.dynamic) is None:
         return static
-    return [*static, [_encode_view(d.index), d.vector, d.step, d.low, d.high]]
+    index = d.index.name if isinstance(d.index, Register) else d.index if isinstance(d.index, int) else _encode_view(d.index)
+    return [*static, [index, d.kind if d.kind == "columns" else d.vector, d.step, d.low, d.high]]
 
 
 def _decode_view(raw: Any) -> View:
@@ -56,25 +59,41 @@ def _decode_view(raw: Any) -> View:
 
 def _decode_dynamic(raw: Any) -> str:
     """The text of a dynamic offset."""
-    if not isinstance(raw, list | tuple) or len(raw) != 5 or type(raw[1]) is not bool or not all(type(n) is int for n in raw[2:]):
-        raise ProgramError("", f"offset {raw!r}"[:200], "an index, a flag and three whole numbers")
-    if not isinstance(raw[0], list | tuple) or len(raw[0]) != 8:
-        raise ProgramError("", f"index {raw[0]!r}"[:200], "eight values")
-    return str(dynamic(_decode_view(raw[0]), *raw[1:]))
+    if not isinstance(raw, list | tuple) or len(raw) != 5 or not all(type(n) is int for n in raw[2:]):
+        raise ProgramError("", f"offset {raw!r}"[:200], "an index, what it moves and three whole numbers")
+    if type(raw[1]) is not bool and raw[1] != "columns":
+        raise ProgramError("", f"offset {raw!r}"[:200], "true for rows, false for the start, or columns")
+    index, kind = raw[0], raw[1] if raw[1] == "columns" else "rows" if raw[1] else "start"
+    if type(index) is int or isinstance(index, str):
+        return str(dynamic(parse_index(str(index)), kind, *raw[2:]))
+    if not isinstance(index, list | tuple) or len(index) != 8:
+        raise ProgramError("", f"index {index!r}"[:200], "eight values, a number or the name of a register")
+    return str(dynamic(_decode_view(index), kind, *raw[2:]))
 
 
 @attrs.frozen
 class Operand:
-    """A tensor operand. `writes` marks destinations, `dynamic` those whose address may come from a tensor at run time."""
+    """A tensor operand. `writes` marks destinations.
+
+    `dynamic` operands take an address that is known at run time only: one number for the whole, with `rows` also one for
+    each row, with `columns` also one for each column.
+    """
 
     writes: bool = False
-    dynamic: bool = False
+    dynamic: bool = True
+    rows: bool = False
+    columns: bool = False
 
     def check(self, value: Any) -> View:
         if not isinstance(value, View):
             raise ProgramError("", f"{value!r}", "a view of a tensor")
-        if value.dynamic is not None and not self.dynamic:
-            raise Unimplemented("", f"{value}", "an address known when the program is built: only DMA takes dynamic offsets so far")
+        if (moved := value.dynamic) is not None:
+            if not self.dynamic:
+                raise ProgramError("", f"{value}", "an address known when the program is built")
+            if moved.vector and not self.rows:
+                raise ProgramError("", f"{value}", "one offset for the whole: only DMA takes one for each row", "nki.isa.dma_copy")
+            if moved.kind == "columns" and not self.columns:
+                raise ProgramError("", f"{value}", "an operand without .indirect()", "nki.isa, tensor indirection")
         return value
 
     encode = staticmethod(_encode_view)
@@ -155,10 +174,10 @@ class Value:
     def check(self, value: Any) -> View | float | int:
         if not isinstance(value, View) and (isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number)):
             raise ProgramError("", f"{value!r}", "a number or a view of a tensor")
-        return value if isinstance(value, View) else NUMBER.check(value)
+        return READ.check(value) if isinstance(value, View) else NUMBER.check(value)
 
     def decode(self, raw: Any) -> Any:
-        return _decode_view(raw) if isinstance(raw, list | tuple) else self.check(raw)
+        return READ.decode(raw) if isinstance(raw, list | tuple) else self.check(raw)
 
     encode = staticmethod(NUMBER.encode)
     text = staticmethod(NUMBER.text)
@@ -463,7 +482,9 @@ def alu_of(*names: str) -> Choice:
 ALU = Choice(tuple(ALU_OPS), lambda v: alu_op(v).name)
 ACT = Choice(tuple(ACT_FNS), lambda v: act_fn(v).name)
 READ, WRITE = Operand(), Operand(writes=True)
-ANYWHERE, WRITE_ANYWHERE = Operand(dynamic=True), Operand(writes=True, dynamic=True)
+INDIRECT, WRITE_INDIRECT = Operand(columns=True), Operand(writes=True, columns=True)
+FIXED, WRITE_FIXED = Operand(dynamic=False), Operand(writes=True, dynamic=False)
+ANYWHERE, WRITE_ANYWHERE = Operand(rows=True), Operand(writes=True, rows=True)
 
 
 def of(kind: Any, *, default: Any = attrs.NOTHING) -> Any:

@@ -6,18 +6,16 @@ import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 import attrs
 import numpy as np
 
 from .dtypes import DType
+from .dynamic import Register
 from .errors import ProgramError, Unspecified
 from .fields import of
 from .view import View
-
-if TYPE_CHECKING:
-    from .registers import Register
 
 C = TypeVar("C", bound="type[Instruction]")
 
@@ -104,7 +102,8 @@ class Instruction:
     def views(self) -> tuple[tuple[str, View, bool], ...]:
         """(field name, view, is written) of every tensor operand, in field order.
 
-        Members of a list are `name[0]`, `name[1]` and so on. The index of a dynamic view is `name.index`, and is read.
+        Members of a list are `name[0]`, `name[1]` and so on. The tensor that a dynamic view's index is in is `name.index`, and
+        is read.
         """
         out: list[tuple[str, View, bool]] = []
         for name, writes in _OPERANDS[type(self)]:
@@ -114,7 +113,7 @@ class Instruction:
                 if isinstance(view, View):
                     called = f"{name}[{k}]" if several else name
                     out.append((called, view, writes))
-                    if view.dynamic is not None:
+                    if view.dynamic is not None and isinstance(view.dynamic.index, View):
                         out.append((f"{called}.index", view.dynamic.index, False))
         return tuple(out)
 
@@ -133,12 +132,22 @@ class Instruction:
 
     @property
     def registers(self) -> tuple[Register, ...]:
-        """Registers of its sequencer whose values it takes when it starts."""
-        return ()
+        """Registers of its sequencer whose values it takes when it starts: those that give an address."""
+        found = (v.dynamic.index for _, v, _ in self.views if v.dynamic is not None)
+        return tuple(dict.fromkeys(r for r in found if isinstance(r, Register)))
 
-    def bound(self, value: Callable[[Register], int]) -> Instruction:
+    def bound(self, value: Callable[[Register], Register | int]) -> Instruction:
         """The instruction with the values of its registers in their place; itself if it has none."""
-        return self
+        if not self.registers:
+            return self
+        changed: dict[str, Any] = {}
+        for name, _ in _OPERANDS[type(self)]:
+            operand = getattr(self, name)
+            if isinstance(operand, tuple):
+                changed[name] = tuple(_bound(v, value) for v in operand)
+            elif isinstance(operand, View):
+                changed[name] = _bound(operand, value)
+        return attrs.evolve(self, **changed)
 
     def accumulates(self) -> bool:
         """True if the destination is added to instead of overwritten."""
@@ -225,6 +234,13 @@ class Instruction:
 def has(i: Instruction, engine: Engine) -> str:
     """Which chips have an instruction, for the message on one that lacks it."""
     return f"NeuronCore-v{i.since[engine]} or newer" if engine in i.since else "a chip that has it"
+
+
+def _bound(view: Any, value: Callable[[Register], Register | int]) -> Any:
+    """A view whose index is a register with the number that this holds."""
+    if not isinstance(view, View) or view.dynamic is None or not isinstance(register := view.dynamic.index, Register):
+        return view
+    return attrs.evolve(view, dynamic=attrs.evolve(view.dynamic, index=value(register)))
 
 
 REGISTRY: dict[str, type[Instruction]] = {}

@@ -7,7 +7,6 @@ and signed: the width is documented (nki.isa.register_alloc), the sign is assume
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -15,15 +14,12 @@ import attrs
 import numpy as np
 
 from .control import ALL, Control
+from .dynamic import BITS, NAME, Register, wrapped
 from .errors import ProgramError
-from .fields import READ, WRITE, Choice, Integer, Maybe, of
+from .fields import FIXED, WRITE_FIXED, Choice, Integer, Maybe, of
 from .instruction import Instruction, Work, fields_of, instruction
-from .lines import user_line
 from .ops import ALU_OPS, alu_op
 from .view import Memory, View
-
-BITS = 32
-NAME = re.compile(r"[A-Za-z_$][\w.$-]*")
 
 
 def _some(names: tuple[str, ...]) -> Choice:
@@ -40,37 +36,6 @@ def _some(names: tuple[str, ...]) -> Choice:
 COMPARISONS = _some(("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"))
 # Which operators the sequencers' ALU has is not published: assumed to be the two-operand integer ones of the engines.
 ALU = _some(tuple(n for n, op in ALU_OPS.items() if (op.integer or op.bitvec) and not op.unary))
-
-
-def wrapped(value: int) -> int:
-    """A whole number as the 32 bits of a register hold it, signed."""
-    return (value + (1 << (BITS - 1))) % (1 << BITS) - (1 << (BITS - 1))
-
-
-@attrs.frozen(slots=True, eq=False)
-class Register:
-    """A virtual register of the sequencers. Its value exists when the program runs, not while it is built."""
-
-    name: str
-
-    def __bool__(self) -> bool:
-        where, what = user_line(), f"the truth of register {self.name} while the program is built"
-        raise ProgramError(where, what, "p.while_loop, or with p.repeat_while(register): its value exists when the program runs")
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, int | float | np.number):  # an `if` on it would be decided while the program is built
-            where, what = user_line(), f"register {self.name} compared with {other} while the program is built"
-            raise ProgramError(where, what, "a register instruction or a loop: its value exists when the program runs")
-        return isinstance(other, Register) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def _ordered(self, other: object) -> bool:
-        where, what = user_line(), f"register {self.name} compared with {other!r:.80} while the program is built"
-        raise ProgramError(where, what, "a register instruction or a loop: its value exists when the program runs")
-
-    __lt__ = __le__ = __gt__ = __ge__ = _ordered
 
 
 @attrs.frozen
@@ -219,7 +184,7 @@ class RegisterLoad(Sequenced):
     timing = "tensor_load"
 
     dst: Register = of(SET)
-    src: View = of(READ)
+    src: View = of(FIXED)
 
     @property
     def opcode(self) -> str:
@@ -239,7 +204,7 @@ class RegisterStore(Sequenced):
 
     timing = "tensor_store"
 
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_FIXED)
     src: Register = of(REGISTER)
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 
 from .accumulator import RESET, accumulate
 from .errors import ProgramError, Unsupported
-from .fields import ACT, READ, WRITE, Choice, Flag, Maybe, Scalar, alu_of, of, one_of
+from .fields import ACT, INDIRECT, WRITE, WRITE_INDIRECT, Choice, Flag, Maybe, Scalar, alu_of, of, one_of
 from .instruction import Engine, Instruction, Target, Work, has, instruction
 from .ops import act_fn, alu_op
 from .vector import _Elementwise, per_partition, scalar_step, streamed
@@ -62,9 +62,9 @@ def check_sums(i: Activation | ActivationReduce | Activate2) -> None:
 class Activate(_Elementwise):
     """dst = op(data * scale + bias), in float32; may add the row sums to the engine's accumulator."""
 
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_INDIRECT)
     op: str = of(ACT)
-    data: View = of(READ)
+    data: View = of(INDIRECT)
     bias: Any = of(Maybe(Scalar()), default=None)
     scale: Any = of(Scalar(), default=1.0)
     reduce_cmd: str = of(REDUCE_CMDS, default="idle")
@@ -149,9 +149,9 @@ class Activation(_Elementwise):
     `scale` and `bias` are numbers or [P, 1] views; arithmetic is float32. Reading the sums out is a second instruction.
     """
 
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_INDIRECT)
     op: str = of(ACT)
-    data: View = of(READ)
+    data: View = of(INDIRECT)
     bias: Any = of(Maybe(Scalar()), default=None)
     scale: Any = of(Scalar(), default=1.0)
     reduce_op: str | None = of(Maybe(SUM), default=None)
@@ -180,9 +180,9 @@ class ActivationReduce(_Elementwise):
     Without `reduce_res` the sums stay in the engine's accumulator.
     """
 
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_INDIRECT)
     op: str = of(ACT)
-    data: View = of(READ)
+    data: View = of(INDIRECT)
     reduce_op: str = of(SUM)
     reduce_res: View | None = of(Maybe(WRITE))
     bias: Any = of(Maybe(Scalar()), default=None)
@@ -205,9 +205,9 @@ class ActivateTensorScalar(_Elementwise):
     """dst = op((data <op0> imm0) <op1> imm1), in float32; may reduce the results into the engine's accumulator."""
 
     since: ClassVar[Mapping[Engine, int]] = {Engine.SCALAR: 4}
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_INDIRECT)
     op: str = of(ACT)
-    data: View = of(READ)
+    data: View = of(INDIRECT)
     imm0: Any = of(Scalar())
     imm1: Any = of(Scalar())
     op0: str = of(OPERATORS)
@@ -285,9 +285,9 @@ class Activate2(_Elementwise):
     """
 
     since: ClassVar[Mapping[Engine, int]] = {Engine.SCALAR: 4}
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_INDIRECT)
     op: str = of(ACT)
-    data: View = of(READ)
+    data: View = of(INDIRECT)
     imm0: Any = of(Scalar())
     imm1: Any = of(Scalar())
     op0: str = of(OPERATORS)

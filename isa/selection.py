@@ -10,7 +10,24 @@ import numpy as np
 
 from .accumulator import COMMANDS, accumulate, check_accumulated, effect, with_result
 from .dtypes import cast
-from .fields import KEEP, QUADRANT, READ, WRITE, Choice, Flag, Integer, Mask, Maybe, Real, Scalar, Value, of, one_of
+from .fields import (
+    INDIRECT,
+    KEEP,
+    QUADRANT,
+    READ,
+    WRITE,
+    WRITE_INDIRECT,
+    Choice,
+    Flag,
+    Integer,
+    Mask,
+    Maybe,
+    Real,
+    Scalar,
+    Value,
+    of,
+    one_of,
+)
 from .instruction import Engine, Work, instruction
 from .ops import alu_op, apply
 from .vector import _Elementwise, per_partition, streamed
@@ -27,9 +44,9 @@ MAXIMUM = Choice(("maximum",), lambda v: alu_op(v).name)
 class TensorCopyPredicated(_Elementwise):
     """dst = src, a tensor or a number, where predicate is not 0 (with `reverse_pred`: is 0); elsewhere dst keeps its values."""
 
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_INDIRECT)
     src: Any = of(Value())
-    predicate: View = of(READ)
+    predicate: View = of(INDIRECT)
     reverse_pred: bool = of(Flag(), default=False)
 
     def keeps(self) -> bool:

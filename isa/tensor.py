@@ -336,9 +336,6 @@ class NcMatmul(Instruction):
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
         if self.perf_mode == "double_row" and not target.feature("tensor.double_row"):
             raise Unsupported(self.mnemonic, "perf_mode=double_row", "NeuronCore-v3 or newer", self.source)
-        new = "float8_e4m3fn"
-        if new in (self.stationary.dtype.name, self.moving.dtype.name) and not target.feature("tensor.float8_e4m3fn"):
-            raise Unsupported(self.mnemonic, f"{new} operands", "NeuronCore-v4 or newer", self.source)
         check_chip_result(self, self.dst, target)
         check_tiles_of(self, self.tile_size, target)
         if self.is_transpose and not target.feature("tensor.transpose_mode"):

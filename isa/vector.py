@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .fields import ALU, READ, WRITE, Axes, Flag, Maybe, Scalar, of
+from .fields import ALU, INDIRECT, READ, WRITE, WRITE_INDIRECT, Axes, Flag, Maybe, Scalar, of
 from .instruction import Engine, Instruction, Target, Work, instruction
 from .ops import alu_op, apply, reduce
 from .view import Memory, View
@@ -52,8 +52,8 @@ class _Elementwise(Instruction):
 class TensorTensor(_Elementwise):
     """dst = data1 <op> data2, elementwise."""
 
-    dst: View = of(WRITE)
-    data1: View = of(READ)
+    dst: View = of(WRITE_INDIRECT)
+    data1: View = of(INDIRECT)
     data2: View = of(READ)
     op: str = of(ALU)
 
@@ -98,8 +98,8 @@ class TensorTensor(_Elementwise):
 class TensorScalar(_Elementwise):
     """dst = (data <op0> operand0) <op1> operand1; operands are numbers or [P, 1] views."""
 
-    dst: View = of(WRITE)
-    data: View = of(READ)
+    dst: View = of(WRITE_INDIRECT)
+    data: View = of(INDIRECT)
     op0: str = of(ALU)
     operand0: Any = of(Maybe(Scalar()), default=None)
     reverse0: bool = of(Flag(), default=False)
@@ -242,9 +242,9 @@ class TensorTensorScan(_Elementwise):
 class TensorReduce(_Elementwise):
     """dst = the reduction of data over its last free axes; `axis` counts as in data.shape."""
 
-    dst: View = of(WRITE)
+    dst: View = of(WRITE_INDIRECT)
     op: str = of(ALU)
-    data: View = of(READ)
+    data: View = of(INDIRECT)
     axis: tuple[int, ...] = of(Axes())
     negate: bool = of(Flag(), default=False)
     keepdims: bool = of(Flag(), default=False)  # the reduced axes stay in dst with size 1
@@ -292,8 +292,8 @@ class TensorCopy(_Elementwise):
     """dst = src, converted to dst's type. A trace shows COPY where the types agree, CAST where they differ."""
 
     packed: ClassVar[bool] = True
-    dst: View = of(WRITE)
-    src: View = of(READ)
+    dst: View = of(WRITE_INDIRECT)
+    src: View = of(INDIRECT)
 
     @property
     def opcode(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import math
-import re
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from .dtypes import DTYPES, DType
 from .dtypes import dtype as as_dtype
+from .dynamic import COLUMN_TYPES, INDEX_TYPES, Dynamic, DynamicSlice, Register
 from .errors import ProgramError
 from .lines import user_line
 
@@ -29,26 +29,6 @@ class Memory(enum.IntEnum):
 
 
 MAX_FREE_DIMS = 4  # "free-dim access pattern: up to 4-D" (NeuronCore architecture guides)
-INDEX_TYPES = ("int32", "uint32")
-
-
-@attrs.frozen(slots=True, cache_hash=True, repr=False)
-class Dynamic:
-    """Where a view's address comes from when it is known only at run time, as nki's `scalar_offset` and `vector_offset`.
-
-    `step` elements times the index are added to the view's offset: one index for the whole view, or with `vector` one
-    for each entry of the first dimension, whose own stride then says nothing. Bytes `low` to `high` of the tensor
-    (within each partition on chip) are in bounds.
-    """
-
-    index: View  # whole numbers in SBUF; a register would be another kind of index
-    vector: bool
-    step: int
-    low: int
-    high: int
-
-    def __str__(self) -> str:
-        return f"~{'rows' if self.vector else 'start'}*{self.step}[{self.low:#x},{self.high:#x}]{self.index}"
 
 
 @attrs.frozen(slots=True, cache_hash=True, repr=False)
@@ -135,6 +115,8 @@ class View:
 
     def run(self) -> int:
         """Elements of the longest tail of the pattern that lies contiguously in memory."""
+        if self.dynamic is not None and self.dynamic.kind == "columns":
+            return 1
         length, outer = 1, 1 if self.dynamic is not None and self.dynamic.vector else 0  # rows of their own lie anywhere
         for stride, count in zip(self.strides[outer:][::-1], self.counts[outer:][::-1], strict=True):
             if count == 1:
@@ -154,7 +136,10 @@ class View:
         return True
 
     def __getitem__(self, key: Any) -> View:
-        """A slice, as numpy slices: integers drop a free dimension, `...` and steps work; the partition stays."""
+        """A slice, as numpy slices: integers drop a free dimension, `...` and steps work; the partition stays.
+
+        One key may be a register, or `ds(register, size)`: then the place in its dimension is known at run time.
+        """
         # What long loops write.
         if type(key) is int and self.dynamic is None and self.memory is Memory.HBM and self.counts and 0 <= key < self.counts[0]:
             offset = self.offset + key * self.strides[0] * self.dtype.itemsize
@@ -173,6 +158,7 @@ class View:
         if missing < 0:
             raise ProgramError(_where(self), f"{len(keys) - 1} indices", f"a view of shape {list(self.shape)} takes at most {dims}")
         keys[at : at + 1] = [slice(None)] * missing
+        moved = self._chosen(keys)
         partition, partitions = self.partition, self.partitions
         if self.memory is not Memory.HBM:
             first, count, step = _bounds(self, 0, keys.pop(0), self.partitions)
@@ -194,8 +180,23 @@ class View:
                 counts.append(count)
         return View(
             self.tensor, self.memory, self.dtype, partition, partitions, offset, _shared(tuple(strides)), _shared(tuple(counts)),
-            storage=self.storage,
+            moved, self.storage,
         )  # fmt: skip
+
+    def _chosen(self, keys: list[Any]) -> Dynamic | None:
+        """What the one register among the keys of all dimensions makes of the view; its key becomes that of the first entries."""
+        at = [k for k, key in enumerate(keys) if isinstance(key, Register | DynamicSlice)]
+        if not at:
+            return None
+        if len(at) > 1:
+            raise ProgramError(_where(self), f"registers in {len(at)} dimensions", "one at most", "nki.isa access patterns")
+        key, size = keys[at[0]], self.shape[at[0]]
+        register, wanted = (key, 1) if isinstance(key, Register) else (key.start, key.size)
+        if wanted > size:
+            raise ProgramError(_where(self), f"{wanted} entries from register {register.name} on", f"at most the {size} of axis {at[0]}")
+        moved = self._moved(list(zip(self.strides, self.counts, strict=True)), register, None, at[0], self.dtype)
+        keys[at[0]] = 0 if isinstance(key, Register) else slice(0, wanted)
+        return moved
 
     def _static(self, what: str) -> None:
         if self.dynamic is not None:
@@ -241,14 +242,14 @@ class View:
         return attrs.evolve(self, strides=tuple(strides), counts=tuple(counts))
 
     def ap(
-        self, pattern: list[list[int]], offset: int | None = None, scalar_offset: View | None = None, vector_offset: View | None = None,
-        indirect_dim: int = 0, dtype: Any = None,
+        self, pattern: list[list[int]], offset: int | None = None, scalar_offset: View | Register | None = None,
+        vector_offset: View | None = None, indirect_dim: int = 0, dtype: Any = None,
     ) -> View:  # fmt: skip
         """An explicit access pattern [[stride, count], ...] in elements, the partition first on chip, as nki's `.ap`.
 
         It addresses the tensor's storage; of this view only the start counts, to which `offset` elements are added
-        (through the partitions one after the other, on chip). `scalar_offset`, one whole number in SBUF, moves the whole
-        pattern at run time by so many strides of this view's `indirect_dim`. `vector_offset`, [P, 1] in SBUF, gives each
+        (through the partitions one after the other, on chip). `scalar_offset`, a register or one whole number in SBUF, moves
+        the whole pattern at run time by so many strides of this view's `indirect_dim`. `vector_offset`, [P, 1] in SBUF, gives each
         of the P entries of the first dimension its own place: HBM only, `indirect_dim` 0. `dtype` reads the same bytes as
         another type, in whose elements pattern and offset then count.
         """
@@ -275,7 +276,9 @@ class View:
         strides, counts = tuple(s for s, _ in dims), tuple(c for _, c in dims)
         return View(self.tensor, self.memory, to, partition, partitions, start, strides, counts, moved, self.storage)
 
-    def _moved(self, dims: list[tuple[int, int]], scalar: View | None, vector: View | None, dim: int, to: DType) -> Dynamic | None:
+    def _moved(
+        self, dims: list[tuple[int, int]], scalar: View | Register | None, vector: View | None, dim: int, to: DType
+    ) -> Dynamic | None:
         """What `ap` makes of a dynamic offset."""
         if scalar is None and vector is None:
             return None
@@ -283,19 +286,24 @@ class View:
         if scalar is not None and vector is not None:
             raise ProgramError(where, "scalar_offset and vector_offset", "at most one of the two", source)
         index, dim = scalar if scalar is not None else vector, _whole(self, dim)
-        if (
+        if not (index is scalar and isinstance(index, Register)) and (
             not isinstance(index, View)
             or index.memory is not Memory.SBUF
             or index.dtype.name not in INDEX_TYPES
             or index.dynamic is not None
         ):
-            raise ProgramError(where, f"an offset in {index!r}", f"an SBUF tensor of {' or '.join(INDEX_TYPES)}", source)
+            raise ProgramError(
+                where,
+                f"an offset in {index!r}",
+                f"an SBUF tensor of {' or '.join(INDEX_TYPES)}" + " or a register" * (index is scalar),
+                source,
+            )
         if not on_chip <= dim < len(self.shape):
             raise ProgramError(
                 where, f"indirect_dim {dim}", f"{int(on_chip)} to {len(self.shape) - 1}" + " (not the partition)" * on_chip, source
             )
-        if scalar is not None and index.size != 1:
-            raise ProgramError(where, f"a scalar_offset of shape {list(index.shape)}", "one number, [1, 1]", source)
+        if isinstance(scalar, View) and scalar.size != 1:
+            raise ProgramError(where, f"a scalar_offset of shape {list(scalar.shape)}", "one number, [1, 1]", source)
         if vector is not None and (on_chip or dim or not dims):
             found = f"a vector_offset in {self.memory.name} on dimension {dim}"
             raise ProgramError(where, found, "a pattern in HBM, and indirect_dim 0", source)
@@ -303,15 +311,15 @@ class View:
         if stride % to.itemsize:
             raise ProgramError(where, f"a stride of {stride} bytes", f"whole elements of {to.name}")
         low, high = (0, self.storage) if self.storage else self.extent
-        return Dynamic(index, vector is not None, stride // to.itemsize, low, high)
+        return Dynamic(index, "start" if vector is None else "rows", stride // to.itemsize, low, high)
 
-    def select(self, dim: int, index: int | View) -> View:
-        """One entry of a dimension, which goes; `index` is a whole number, or one in SBUF that is read at run time."""
+    def select(self, dim: int, index: int | View | Register) -> View:
+        """One entry of a dimension, which goes; `index` is a whole number, a register, or one in SBUF that is read at run time."""
         dim, rank = _whole(self, dim), len(self.shape)
         on_chip = int(self.memory is not Memory.HBM)
         if not on_chip <= dim < rank:
             raise ProgramError(_where(self), f"select of dimension {dim}", f"{on_chip} to {rank - 1}" + " (not the partition)" * on_chip)
-        if not isinstance(index, View):
+        if not isinstance(index, View | Register):
             return self[(slice(None),) * dim + (index,)]
         pattern = self._pattern()
         return self.ap(pattern[:dim] + pattern[dim + 1 :], scalar_offset=index, indirect_dim=dim)
@@ -326,6 +334,31 @@ class View:
         pattern = self._pattern()
         return self.ap([[pattern[0][0], vector_offset.partitions], *pattern[1:]], vector_offset=vector_offset)
 
+    def indirect(self, index: View, num_elem: int | None = None) -> View:
+        """Columns of a tensor on chip, [P, num_elem], that offsets in SBUF choose at run time, as nki's `.indirect`.
+
+        `index`, [P, K] of uint16, holds the offsets of each group of partitions snakewise: offset i of a group that starts at
+        partition p is index[p + i % G, i // G], where G is 16, or 32 on the TensorEngine. NeuronCore-v4 and later.
+        """
+        self._static("indirect")
+        where, source = _where(self), "nki.language.NkiTensor.indirect"
+        if self.memory is Memory.HBM or len(self.counts) != 1 or self.strides[0] < 1:
+            raise ProgramError(where, f"columns of {self}", "a tensor [P, F] in SBUF or PSUM", source)
+        if (
+            not isinstance(index, View)
+            or index.memory is not Memory.SBUF
+            or index.dtype.name not in COLUMN_TYPES
+            or index.dynamic is not None
+        ):
+            raise ProgramError(where, f"offsets in {index!r}", f"an SBUF tensor of {' or '.join(COLUMN_TYPES)}", source)
+        if index.partitions != self.partitions:
+            raise ProgramError(where, f"offsets in {index.partitions} partitions", f"{self.partitions}, as the data", source)
+        count = index.size if num_elem is None else _whole(self, num_elem)
+        if count < 1:
+            raise ProgramError(where, f"num_elem={count}", "at least 1", source)
+        moved = Dynamic(index, "columns", self.strides[0], *self.extent)
+        return attrs.evolve(self, strides=(1,), counts=(count,), dynamic=moved)
+
     def _pattern(self) -> list[list[int]]:
         """The view as a pattern for `ap`."""
         row = (self.storage // self.dtype.itemsize) or self.elements
@@ -338,6 +371,17 @@ class View:
         if to.itemsize != self.dtype.itemsize:
             raise ProgramError(_where(self), f"a view as {to.name}", f"an element of {self.dtype.itemsize} bytes")
         return attrs.evolve(self, dtype=to)
+
+    def moved_to(self, number: int) -> View | None:
+        """Where a view whose start is dynamic lies if its index is `number`; None if that is out of bounds."""
+        moved = self.dynamic
+        assert moved is not None
+        at = View(
+            self.tensor, self.memory, self.dtype, self.partition, self.partitions, self.offset + number * moved.step * self.dtype.itemsize,
+            self.strides, self.counts, storage=self.storage,
+        )  # fmt: skip
+        low, high = at.extent
+        return at if moved.low <= low and high <= moved.high else None
 
     def overlaps(self, other: View, mine: int = 0, theirs: int = 0) -> bool:
         """True if the two touch a common byte. `mine` and `theirs` are the addresses of their tensors."""
@@ -378,68 +422,6 @@ class View:
         return f"{body}{place}" if self.dynamic is None else f"{body}{place}{self.dynamic}"
 
     __repr__ = __str__
-
-
-_TEXT = re.compile(
-    r"(?P<memory>hbm|sbuf|psum):(?P<tensor>[\w.$-]*)\+(?P<offset>0x[0-9a-f]+|-0x[0-9a-f]+):(?P<dtype>\w+)"
-    r"\[(?P<strides>(?:-?\d+(?:,-?\d+)*)?)\]\[(?P<counts>(?:\d+(?:,\d+)*)?)\](?:@(?P<first>\d+):(?P<last>\d+))?"
-)
-
-
-_OFFSET = re.compile("-?0x[0-9a-f]+")
-_DYNAMIC = re.compile(r"(?P<kind>rows|start)\*(?P<step>-?\d+)\[(?P<low>-?0x[0-9a-f]+),(?P<high>-?0x[0-9a-f]+)\](?P<index>[^~]*)")
-
-
-def parse_view(text: str) -> View:
-    """The view that `str(view)` printed."""
-    head, plus, rest = text.partition("+")
-    offset, colon, tail = rest.partition(":")
-    if plus and colon and _OFFSET.fullmatch(offset) and "~" not in tail:  # slices of a tensor mostly differ in their offset alone
-        try:
-            v = _pattern(head, tail)
-        except ProgramError:
-            return _parse_view(text)  # which names this text
-        return View(v.tensor, v.memory, v.dtype, v.partition, v.partitions, int(offset, 16), v.strides, v.counts)
-    return _parse_view(text)
-
-
-@functools.lru_cache(1 << 16)
-def _pattern(head: str, tail: str) -> View:
-    """A view but for its offset."""
-    return _parse_view(f"{head}+0x0:{tail}")
-
-
-def _parse_view(text: str) -> View:
-    text, moves, rest = text.partition("~")
-    m = _TEXT.fullmatch(text)
-    if m is None or m["dtype"] not in DTYPES or (m["first"] is None) != (m["memory"] == "hbm"):
-        raise ProgramError("", f"view {text!r}", "memory:tensor+0xOFFSET:dtype[strides][counts]@first:last")
-    strides, counts = (tuple(int(x) for x in m[g].split(",") if x) for g in ("strides", "counts"))
-    first, last = (int(m["first"]), int(m["last"])) if m["first"] is not None else (0, 0)
-    if len(strides) != len(counts):
-        raise ProgramError("", f"{len(strides)} strides and {len(counts)} counts", "one stride for each count")
-    if last < first:
-        raise ProgramError("", f"partitions {first} to {last}", "the first up to the last; none in HBM")
-    memory, offset = Memory[m["memory"].upper()], int(m["offset"], 16)
-    moved = _parse_dynamic(rest) if moves else None
-    if moved is not None and moved.vector and (memory is not Memory.HBM or not counts):
-        raise ProgramError("", f"view {text!r} with an index for each row", "a pattern in HBM")
-    return View(m["tensor"], memory, DTYPES[m["dtype"]], first, last - first, offset, strides, counts, moved)
-
-
-def _parse_dynamic(text: str) -> Dynamic:
-    if (m := _DYNAMIC.fullmatch(text)) is None:
-        raise ProgramError("", f"offset {text!r}", "rows or start, then *STEP[0xLOW,0xHIGH] and the view of the index")
-    return dynamic(parse_view(m["index"]), m["kind"] == "rows", int(m["step"]), int(m["low"], 16), int(m["high"], 16))
-
-
-def dynamic(index: View, vector: bool, step: int, low: int, high: int) -> Dynamic:
-    """A dynamic offset from a file: what `ap` would have made."""
-    if index.memory is not Memory.SBUF or index.dtype.name not in INDEX_TYPES or (not vector and index.size != 1):
-        raise ProgramError("", f"an offset in {index}", f"an SBUF tensor of {' or '.join(INDEX_TYPES)}" + ", one number" * (not vector))
-    if high < low:
-        raise ProgramError("", f"bounds {low} to {high}", "the first byte, then the last")
-    return Dynamic(index, vector, step, low, high)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ if not (_Path(__file__).parent / "isa").is_dir():
 
 if TYPE_CHECKING:
     from .analysis.sweeps import sweep
+    from .isa.dynamic import ds
     from .isa.errors import (
         ChipError,
         Deadlock,
@@ -49,6 +50,7 @@ __all__ = [
     "Unsupported",
     "__version__",
     "compare",
+    "ds",
     "replay",
     "roofline",
     "simulate",
@@ -63,7 +65,7 @@ _PLACES = {
     **dict.fromkeys(_ERRORS, "isa.errors"), "Program": "program", "Semaphore": "program", "Replay": "replay", "replay": "replay",
     "Result": "result", "simulate": "simulate", "roofline": "report.roofline", "sweep": "analysis.sweeps",
     "track": "progress",
-    "compare": "report.compare",
+    "compare": "report.compare", "ds": "isa.dynamic",
 }  # fmt: skip
 
 

@@ -45,6 +45,8 @@ class Access:
 
 def covers(outer: View, inner: View, outer_base: int = 0, inner_base: int = 0) -> bool:
     """True if every byte of `inner` is a byte of `outer`; may say False where that is hard to see."""
+    if outer.dynamic is not None or inner.dynamic is not None:
+        return outer.dynamic is None and covers(outer, inner.region, outer_base, inner_base)
     if outer == inner and outer_base == inner_base:
         return True
     (a0, a1), (b0, b1) = outer.extent, inner.extent

@@ -15,13 +15,13 @@ import attrs
 from .chip import Reader
 from .explain import place
 from .isa import Engine, Step
+from .isa.dynamic import Register
 from .isa.errors import ProgramError
 from .isa.registers import (
     CompareBranch,
     LoopEnd,
     LoopFor,
     LoopWhile,
-    Register,
     RegisterAlloc,
     RegisterAlu,
     RegisterMove,

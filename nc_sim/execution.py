@@ -14,11 +14,14 @@ import attrs
 import numpy as np
 
 from .control import Code, Loop
-from .isa import Engine, Memory, Step, View
+from .isa import Engine, Instruction, Memory, Step, View
+from .isa.dma import Dma
+from .isa.dynamic import wrapped
 from .isa.errors import ProgramError, Unsupported
-from .isa.registers import CompareBranch, RegisterLoad, RegisterStore, Sequenced, registers_of, wrapped
+from .isa.registers import CompareBranch, RegisterLoad, RegisterStore, Sequenced, registers_of
 from .memory import Memories
-from .numerics import execute, write
+from .moving import in_bounds
+from .numerics import execute, perform, write
 from .program import Tensor
 
 MAX_ITERATIONS = 100_000  # of all loops of a run together, unless the caller says otherwise
@@ -62,7 +65,7 @@ def executed(
     """
     try:
         if not observed:
-            return _Execution(tensors, most, None, {}).run(code)
+            return _Execution(tensors, most, None, {}, wanted=memories is not None).run(code)
     except _NeedsValues as e:
         if memories is None:
             found = f"register {e.register}, which {e.line or 'a register_load'} loads from tensor data"
@@ -73,9 +76,11 @@ def executed(
 
 class _Execution:
     def __init__(
-        self, tensors: Mapping[str, Tensor], most: int, memories: Memories | None, observed: Mapping[Engine, Sequence[int]]
-    ) -> None:
-        self.tensors, self.most, self.memories, self.observed = tensors, most, memories, observed
+        self, tensors: Mapping[str, Tensor], most: int, memories: Memories | None, observed: Mapping[Engine, Sequence[int]],
+        wanted: bool = True,
+    ) -> None:  # fmt: skip
+        """`wanted`: addresses are; time does not depend on them."""
+        self.tensors, self.most, self.memories, self.observed, self.wanted = tensors, most, memories, observed, wanted
         self.state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
         self.steps: list[Step] = []
         self.loads: dict[int, int] = {}
@@ -100,11 +105,21 @@ class _Execution:
         while self.goes_on(loop):
             self.iterations += 1
             if self.iterations > self.most:
-                found = f"more than {self.most} iterations of loops"
-                raise ProgramError(f"{loop.line} loop".strip(), found, "an end, or a larger max_iterations")
+                raise self.endless(loop)
             self.code(loop.body)
             for step in loop.again:
                 self.step(step)
+
+    def endless(self, loop: Loop) -> ProgramError:
+        """The error of a loop that goes on and on; of one that polls memory, why no write that stands behind it can end it."""
+        found, required = f"more than {self.most} iterations of loops", "an end, or a larger max_iterations"
+        tested = loop.branch[0].instruction.registers
+        for step in loop.body:
+            if isinstance(step, Step) and isinstance(i := step.instruction, RegisterLoad) and i.dst in tested:
+                found += f", while register {i.dst.name} is {registers_of(self.state[step.engine])[i.dst.name]}: {_where(step)} loads it"
+                required += f"; rounds are decided in program order, so what writes {i.src.tensor} behind the loop comes too late"
+                break
+        return ProgramError(f"{loop.line} loop".strip(), found, required)
 
     def goes_on(self, loop: Loop) -> bool:
         """True if the loop has another round; every engine of it says the same."""
@@ -140,13 +155,14 @@ class _Execution:
         unknown = next((v for r in instruction.registers if isinstance(v := registers[r.name], _Unknown)), None)
         if not isinstance(instruction, Sequenced):
             if instruction.registers:
-                if unknown is not None:
+                if unknown is not None and self.wanted:
                     register = next(r.name for r in instruction.registers if registers[r.name] is unknown)
                     raise _NeedsValues(_where(step), register, unknown.line)
-                instruction = instruction.bound(lambda r: registers[r.name])
+                instruction = instruction.bound(lambda r: r if isinstance(v := registers[r.name], _Unknown) else int(v))
+                check_bounds(instruction, _where(step))
             self.written.update(v.tensor for v in instruction.writes if v.memory is Memory.HBM)
             if self.memories is not None:
-                write(execute(attrs.evolve(step, instruction=instruction), self.memories, state), self.memories)
+                perform(attrs.evolve(step, instruction=instruction), self.memories, state, lambda: _where(step))
         elif isinstance(instruction, RegisterLoad):
             registers[instruction.dst.name] = self.load(step, instruction, state)
         elif isinstance(instruction, RegisterStore):
@@ -186,6 +202,15 @@ class _Execution:
             found = f"register {register} on {step.engine.label}'s sequencer, where nothing set it: {', '.join(others)} has a value"
             return ProgramError(where, found, "a register of this engine: set it without engine=, or on this engine too")
         return ProgramError(where, f"register {register} is read before anything sets it", "register_move or register_load before")
+
+
+def check_bounds(instruction: Instruction, where: str) -> None:
+    """Raise ProgramError where a number that a register gave moves an operand out of bounds, unless a DMA skips that."""
+    if isinstance(instruction, Dma) and instruction.skips:
+        return
+    for _, view, _ in instruction.views:
+        if view.dynamic is not None and isinstance(number := view.dynamic.index, int):
+            in_bounds(view, number, where)
 
 
 def _where(step: Step) -> str:

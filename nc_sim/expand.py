@@ -120,7 +120,7 @@ class _Sums:
                 "accumulate=True to go on with the sum, or False to start anew",
             )
             call = attrs.evolve(call, accumulate=last >= 0)
-        started = not call.accumulate or any(covers(v, call.dst) for v, _ in before)
+        started = not call.accumulate or any(v == call.dst or covers(v, call.dst) for v, _ in before)
         before[:] = [(v, index if covers(call.dst, v) else k) for v, k in before if v != call.dst]
         if started:
             before.append((call.dst, index))

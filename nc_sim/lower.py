@@ -20,7 +20,7 @@ import attrs
 import numpy as np
 
 from .chip import Chip, Reader
-from .isa import COMPUTE, Engine, Memory, Step, UpdateOp
+from .isa import COMPUTE, Engine, Instruction, Memory, Step, UpdateOp, View
 from .isa import When as StepWhen
 from .isa.control import Control
 from .isa.dma import Dma, DmaDirect2d
@@ -43,6 +43,7 @@ ALWAYS, FOLLOW, LOADS, STREAMS = map(int, (Rule.ALWAYS, Rule.FOLLOW, Rule.LOAD, 
 ADD, AT_START, AT_STREAMED, AT_FINISH = map(int, (Op.ADD, When.START, When.STREAMED, When.FINISH))
 PER_ROW, PER_WAIT, PER_UPDATE, PER_DMA, PER_SIGNAL = 8, 2, 5, 5, 3  # integers of one record
 NONE: tuple[int, ...] = ()
+INDEX = ".index"  # how the name of the tensor with an operand's address ends
 
 
 @attrs.frozen
@@ -193,12 +194,26 @@ class _Lowering:
             if position == self.depth[engine]:
                 self.chip(f"sequencer.{engine.name.lower()}.queue_depth")  # now the program rests on it
             waits = (self.began[engine], position - self.depth[engine] + 1, *waits)
-        self.streams[engine].add(
-            index, SEQUENCE, self.dispatch, waits=waits, updates=(self.handed[engine], ADD, 1, AT_START, self.handover[engine])
-        )
+        cost, handover = self.dispatched(step.instruction, engine)
+        self.streams[engine].add(index, SEQUENCE, cost, waits=waits, updates=(self.handed[engine], ADD, 1, AT_START, handover))
         if self.tick_delay < 0:
             self.tick_delay = self.delay(1)
         self.execute(index, step, (self.handed[engine], position + 1), (self.began[engine], ADD, 1, AT_START, self.tick_delay))
+
+    def dispatched(self, instruction: Instruction, engine: Engine) -> tuple[int, int]:
+        """The cost of handing an instruction over, and the delay until the engine has it: later by what finding its address takes."""
+        moved = (v.dynamic for _, v, _ in instruction.views if v.dynamic is not None)
+        found = {type(d.index) for d in moved if d.kind != "columns"}  # whose offsets the engine reads itself
+        if not found:
+            return self.dispatch, self.handover[engine]
+        return self.once(("address", engine, View in found), lambda: self.addressed(engine, View in found))
+
+    def addressed(self, engine: Engine, loaded: bool) -> tuple[int, int]:
+        """The same of one whose address a register gives, or a number that the sequencer loads."""
+        ticks, usual = self.chip.chip.ticks, self.chip("sequencer.dispatch_ns")
+        busy = max(usual, control.dynamic_ns(engine, self.chip)) if loaded else usual + self.chip("sequencer.register_address_ns")
+        later = busy - usual + self.chip(f"sequencer.{engine.name.lower()}.handover_ns")
+        return self.cost(same(ticks(busy), ticks(busy))), self.delay(max(1, ticks(later)))
 
     def execute(self, index: int, step: Step, handed: tuple[int, ...], began: tuple[int, ...]) -> None:
         """The rows on the engine's own stream: the first waits to be handed over, the last raises the step's semaphores."""
@@ -219,14 +234,14 @@ class _Lowering:
             stream.add(index, STREAM, cost, STREAMS, units, (self.loaded, self.loads), updates)
             self.products += 1
         else:
-            key = (instruction, engine)
+            key = (unnumbered(instruction), engine)
             cost, ports = self.once(key, lambda: self.elementwise(step))
             stream.add(index, EXECUTE, cost, waits=handed, updates=(*began, *self.updates(step, 1)), ports=ports)
 
     def elementwise(self, step: Step) -> tuple[int, int]:
         """Cost and ports of an instruction on VectorE, ScalarE or GpSimdE."""
         instruction, engine = step.instruction, step.engine
-        work, memories = instruction.work(), {v.memory for _, v, _ in instruction.views}
+        work, memories = instruction.work(), {v.memory for name, v, _ in instruction.views if not name.endswith(INDEX)}
         try:
             cost = self.cost(elementwise.cost(work, engine, self.chip))
             return cost, elementwise.ports(work, engine, Memory.SBUF in memories, Memory.PSUM in memories, self.chip)
@@ -285,7 +300,7 @@ class _Lowering:
     def shape(self, index: int, engine: Engine, dma: Dma) -> _Shape:
         """What the DMA's shape decides; where in HBM it reads or writes makes no difference."""
         latency = self.options.dma_latency_ns.get(index)
-        key: object = (engine, dma, latency)
+        key: object = (engine, unnumbered(dma), latency)
         if isinstance(dma, DmaDirect2d):
             s, d = dma.src, dma.dst
             key = (
@@ -523,6 +538,15 @@ def pointer(counts: Ints) -> Ints:
     out = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=out[1:])
     return out
+
+
+def unnumbered(instruction: Instruction) -> Instruction:
+    """The instruction with the same number for all addresses that registers gave: no cost depends on them."""
+    changed = {}
+    for name, view, _ in instruction.views:
+        if view.dynamic is not None and isinstance(view.dynamic.index, int):
+            changed[name] = attrs.evolve(view, dynamic=attrs.evolve(view.dynamic, index=0))
+    return attrs.evolve(instruction, **changed) if changed else instruction
 
 
 def queue_name(engine: Engine, generation: str) -> str:

@@ -61,8 +61,13 @@ MECHANISMS: dict[str, Mechanism] = {
         },
     ),
     "run-time-addresses": Mechanism(
-        "added time of DMA whose addresses come from tensors",
-        {**dict.fromkeys((f"dma.software.{k}" for k in ("dynamic_ns", "indirect_ns")), 0), "dma.hardware.dynamic_ns": 0},
+        "added time of instructions whose addresses come from tensors or registers",
+        {
+            **dict.fromkeys((f"dma.software.{k}" for k in ("dynamic_ns", "indirect_ns")), 0),
+            "dma.hardware.dynamic_ns": 0,
+            "sequencer.dynamic_cycles": 0,
+            "sequencer.register_address_ns": 0,
+        },
     ),
     "dma-transpose-rate": Mechanism(
         "transposes by DMA slower than copies",

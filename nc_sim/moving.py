@@ -10,10 +10,12 @@ import numpy as np
 
 from .isa import View
 from .isa.dma import Dma, DmaCompute2d
-from .isa.errors import ProgramError
-from .isa.view import Dynamic, reach
+from .isa.dynamic import Dynamic
+from .isa.errors import InternalError, ProgramError
+from .isa.view import reach
 from .memory import Memories
 
+SOURCE = "nki.isa access patterns"
 Places = np.ndarray  # element numbers in an HBM tensor, -1 where an address is out of bounds and skipped
 
 
@@ -47,18 +49,44 @@ def found(dma: Dma, memories: Memories, where: str) -> Move | None:
     return Move(dma, dst, tuple(s for s in sources if s is not None))
 
 
+def number_of(view: View, memories: Memories) -> int:
+    """The number that moves a view whose start is dynamic: of the instruction, where a register gave it, or in SBUF now."""
+    assert view.dynamic is not None
+    index = view.dynamic.index
+    if isinstance(index, View):
+        return int(memories.read(index).reshape(-1)[0])
+    if isinstance(index, int):
+        return index
+    raise InternalError("moving", f"register {index.name} in {view}", "its number, once the instruction executes")
+
+
+def resolved(view: View, memories: Memories, where: str, source: str = SOURCE) -> View:
+    """The view where it lies now, if its start is dynamic; ProgramError if that is out of bounds."""
+    return view if view.dynamic is None else in_bounds(view, number_of(view, memories), where, source)
+
+
+def in_bounds(view: View, number: int, where: str, source: str = SOURCE) -> View:
+    """A view whose start is dynamic where `number` moves it; ProgramError if that is out of bounds."""
+    if (at := view.moved_to(number)) is not None:
+        return at
+    moved = view.dynamic
+    assert moved is not None
+    by = number * moved.step * view.dtype.itemsize
+    low, high = (
+        view.offset + (e + far) * view.dtype.itemsize + by for e, far in zip(reach(view.strides, view.counts), (0, 1), strict=True)
+    )
+    raise ProgramError(where, f"{number} moves {view} to bytes {low} to {high}", f"bytes {moved.low} to {moved.high}", source)
+
+
 def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories, where: str) -> Side | None:
     if (moved := view.dynamic) is None:
         return Side(view, axes)
-    numbers = memories.read(moved.index).astype(np.int64).T.reshape(-1)  # column by column (nki.isa.dma_transpose)
     if not moved.vector:
-        at = attrs.evolve(view, offset=view.offset + int(numbers[0]) * moved.step * view.dtype.itemsize, dynamic=None)
-        low, high = at.extent
-        if moved.low <= low and high <= moved.high:
-            return Side(at, axes)
-        if dma.skips:
+        if dma.skips and view.moved_to(number_of(view, memories)) is None:
             return None
-        raise ProgramError(where, f"{numbers[0]} moves {view} to bytes {low} to {high}", f"bytes {moved.low} to {moved.high}", dma.source)
+        return Side(resolved(view, memories, where, dma.source), axes)
+    assert isinstance(moved.index, View)
+    numbers = memories.read(moved.index).astype(np.int64).T.reshape(-1)  # column by column (nki.isa.dma_transpose)
     places = _places(view, moved, numbers[: view.counts[0]], dma, where)
     return Side(view, None, (places if axes is None else places.transpose(axes)).reshape(-1))
 

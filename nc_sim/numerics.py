@@ -2,7 +2,7 @@
 
 A missing semaphore therefore gives wrong data, as on hardware. An accumulating destination is read at its finish; the
 stationary operand is captured when its weight load starts; each DMA engine moves its own share in its own time. Indices
-of a DMA are read when its queue takes it.
+are read when the queue takes the instruction.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import Any
 
+import attrs
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from . import moving
 from .explain import place
-from .isa import Engine, Memory, Step, View
+from .isa import Engine, Instruction, Memory, Step, View, indirection
 from .isa.dma import Dma, DmaDirect2d
+from .isa.errors import ProgramError, Unspecified
 from .isa.registers import RegisterLoad, Sequenced, registers_of
 from .memory import Memories
 from .probe import Probe
@@ -28,7 +30,18 @@ from .timeline import Timeline
 EXECUTES = (int(Role.EXECUTE), int(Role.STREAM))
 CONTROL, TRANSFER = int(Role.CONTROL), int(Role.TRANSFER)
 TAKEN = (int(Role.ACCEPT), int(Role.TRIGGER))
+SEQUENCE = int(Role.SEQUENCE)
 EVENTS_PER_LOOK = 1024  # between two calls of `progress`
+
+Operands = Sequence[tuple[str, "View | Columns", bool]]  # (field, where it lies, is written), as `Instruction.views`
+
+
+@attrs.frozen(eq=False)
+class Columns:
+    """An operand whose columns offsets chose: all that it could have had, and which it has, [P, elements]."""
+
+    table: View
+    places: np.ndarray
 
 
 @cache
@@ -49,17 +62,23 @@ class Numerics(Probe):
         self.steps, self.table, self.memories, self.served = steps, table, memories, served
         self.step, self.role = table.step.tolist(), table.role.tolist()
         self.state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
-        self.pending: dict[int, list[tuple[View, np.ndarray, bool]]] = {}
+        self.pending: dict[int, Results] = {}
         self.loads: dict[int, int] = {}  # step that loads a register -> what it found
         self.moving: dict[int, Callable[[], None]] = {}  # what puts a share where it goes
         self.found: dict[int, moving.Move | None] = {}  # DMAs whose addresses are known, by step
         self.left: dict[int, int] = {}  # and how many of their shares have not begun
+        self.located: dict[int, Operands] = {}  # of compute instructions with an address known at run time, by step
 
     def started(self, row: int, tick: int) -> None:
         role = self.role[row]
         if role in EXECUTES:
-            step = self.steps[self.step[row]]
-            self.pending[row] = execute(step, self.memories, self.state[step.engine])
+            k = self.step[row]
+            step = self.steps[k]
+            self.pending[row] = execute(step, self.memories, self.state[step.engine], self.located.pop(k, None))
+        elif role == SEQUENCE:
+            k = self.step[row]
+            if moves(self.steps[k].instruction):
+                self.located[k] = located(self.steps[k].instruction, self.memories, place(self.steps, k))
         elif role == TRANSFER:
             self.read_share(row)
         elif role == CONTROL:
@@ -134,23 +153,67 @@ class Numerics(Probe):
         return before * size // total, (before + int(counts[t - first])) * size // total
 
 
-def execute(step: Step, memories: Memories, state: dict[str, Any]) -> list[tuple[View, np.ndarray, bool]]:
-    """Read a step's operands and compute: (view, values, is added to the view) for each result."""
+Results = list[tuple["View | Columns", np.ndarray, bool]]  # where each goes, values, whether they are added
+
+
+def moves(instruction: Instruction) -> bool:
+    """True if an operand's address is known at run time only."""
+    return any(view.dynamic is not None for _, view, _ in instruction.views)
+
+
+def located(instruction: Instruction, memories: Memories, where: str) -> Operands:
+    """The operands where they lie now; ProgramError if one is out of bounds."""
+    return [(name, _located(view, written, memories, where), written) for name, view, written in instruction.views]
+
+
+def _located(view: View, written: bool, memories: Memories, where: str) -> View | Columns:
+    if view.dynamic is None or view.dynamic.kind != "columns":
+        return moving.resolved(view, memories, where)
+    try:
+        return Columns(indirection.table(view), indirection.places(view, memories.read(view.dynamic.tensor), written))
+    except (ProgramError, Unspecified) as e:
+        raise e.at(where) from None
+
+
+def _read(view: View | Columns, memories: Memories) -> np.ndarray:
+    return memories.read(view) if isinstance(view, View) else np.take_along_axis(memories.read(view.table), view.places, 1)
+
+
+def execute(
+    step: Step, memories: Memories, state: dict[str, Any], views: Operands | None = None
+) -> Results:  # fmt: skip
+    """Read a step's operands and compute: (view, values, is added to the view) for each result.
+
+    `views` are the operands of an instruction with an address known at run time, where they lie.
+    """
     instruction = step.instruction
-    keeps = instruction.keeps() or instruction.spares()
-    operands = {name: memories.read(view) for name, view, written in instruction.views if keeps or not written}
+    keeps, views = instruction.keeps() or instruction.spares(), instruction.views if views is None else views
+    operands = {name: _read(view, memories) for name, view, written in views if keeps or not written}
     results = instruction.execute(operands, state)
     adds = instruction.accumulates()
-    return [(view, results[name], adds) for name, view, _ in instruction.views if name in results]
+    return [(view, results[name], adds) for name, view, _ in views if name in results]
 
 
-def write(results: list[tuple[View, np.ndarray, bool]], memories: Memories) -> None:
+def perform(step: Step, memories: Memories, state: dict[str, Any], where: Callable[[], str]) -> None:
+    """Execute one step whole, without time. `where` gives the place that an error names."""
+    i = step.instruction
+    if isinstance(i, Dma) and not isinstance(i, DmaDirect2d):
+        if (move := moving.found(i, memories, where())) is not None:
+            moving.write(move, 0, *moving.read(move, 0, i.dst.size, memories), memories)
+    else:
+        write(execute(step, memories, state, located(i, memories, where()) if moves(i) else None), memories)
+
+
+def write(results: Results, memories: Memories) -> None:
     """Store results; accumulation reads the destination now, in engine order."""
     for view, values, adds in results:
         if adds:
             with np.errstate(all="ignore"):
-                values = memories.read(view).astype(np.float32) + values
-        memories.write(view, values)
+                values = _read(view, memories).astype(np.float32) + values
+        if isinstance(view, View):
+            memories.write(view, values)
+        else:
+            np.put_along_axis(memories.array(view.table), view.places, memories.rounded(view.table, values.reshape(view.places.shape)), 1)
 
 
 def replay(table: Table, timeline: Timeline, probe: Probe, progress: Callable[[int, int], None] | None = None) -> None:
@@ -175,9 +238,4 @@ def interpret(steps: Sequence[Step], memories: Memories) -> None:
     """Execute a program one instruction after another, without time: the reference for automatic programs."""
     state: dict[Engine, dict[str, Any]] = {e: {"engine": e} for e in Engine}
     for k, step in enumerate(steps):
-        dma = step.instruction
-        if isinstance(dma, Dma) and not isinstance(dma, DmaDirect2d):
-            if (move := moving.found(dma, memories, place(steps, k))) is not None:
-                moving.write(move, 0, *moving.read(move, 0, dma.dst.size, memories), memories)
-        else:
-            write(execute(step, memories, state[step.engine]), memories)
+        perform(step, memories, state[step.engine], partial(place, steps, k))

@@ -16,9 +16,10 @@ import numpy as np
 from .isa import REGISTRY, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of, whole
 from .isa import dtype as as_dtype
 from .isa.dtypes import DType, cast
+from .isa.dynamic import Register
 from .isa.errors import NcSimError, ProgramError, Unimplemented
 from .isa.lines import user_line
-from .isa.registers import LoopEnd, LoopFor, LoopWhile, Register, RegisterAlloc, RegisterMove, Sequenced
+from .isa.registers import LoopEnd, LoopFor, LoopWhile, RegisterAlloc, RegisterMove, Sequenced
 from .notebook import Shown
 
 NAME = re.compile(r"[A-Za-z_][\w.$-]*")

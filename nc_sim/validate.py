@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from .access import History
 from .chip import Reader, who_has
 from .explain import place
-from .isa import Engine, Memory, Step, View, fields_of
+from .isa import Engine, Memory, Step, View, fields_of, indirection
 from .isa.accumulator import RESET
 from .isa.dma import Dma
 from .isa.errors import ProgramError, Unsupported
@@ -23,6 +23,7 @@ from .program import Tensor
 from .progress import Tell, told
 
 OLDEST = 2  # NeuronCore version
+NEWER_TYPES = {"float8_e4m3fn": "types.float8_e4m3fn", "float8_e8m0fnu": "types.mx"}  # and what packs elements: types.mx
 MX_SCALES = ("dst_scale", "scales")  # operands that start where isa/mx.py says
 
 
@@ -38,10 +39,10 @@ def validate(
         i = step.instruction
         key: object = (i, step.engine)
         if isinstance(i, Dma):  # where in HBM it reaches makes no difference here
-            key = (type(i), i.generation, step.engine, *[v for _, v, _ in i.views if v.memory is not Memory.HBM])
+            key = (type(i), i.generation, step.engine, *[v.dtype.name if v.memory is Memory.HBM else v for _, v, _ in i.views])
         if key in known:
             continue
-        for check in (_engine, _supported, _places, _bank, _sizes):
+        for check in (_engine, _supported, _types, _columns, _places, _bank, _sizes):
             try:
                 check(step, tensors, addresses, chip)
             except (ProgramError, Unsupported) as e:
@@ -82,6 +83,26 @@ def _supported(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str
             continue
         if (op := ALU_OPS[value]).since > OLDEST and not chip("vector.magnitude_operators"):
             raise Unsupported("", f"{name}={op.name} on {chip.chip.name}", f"NeuronCore-v{op.since} or newer", f"nki.language.{op.name}")
+
+
+def _types(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """The chip has the types of all operands."""
+    for name, v, _ in step.instruction.views:
+        if (key := "types.mx" if v.dtype.kind == "packed" else NEWER_TYPES.get(v.dtype.name)) is None:
+            continue
+        if not (chip.has(key) and chip(key)):
+            number = chip.chip.numbers[key]
+            raise Unsupported("", f"{name} is {v.dtype.name} on {chip.chip.name}", who_has(number), number.source)
+
+
+def _columns(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
+    """Operands with columns of their own are on a chip and in places that have them."""
+    for name, _, _ in indirection.columns(step.instruction):
+        key = "memory.tensor_indirection"
+        if not (chip.has(key) and chip(key)):
+            number = chip.chip.numbers[key]
+            raise Unsupported("", f"{name} with .indirect() on {chip.chip.name}", who_has(number), number.source)
+    indirection.check(step.instruction, step.engine, chip("memory.partition_quadrant"))
 
 
 def _places(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:
@@ -132,10 +153,20 @@ def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int
     if not isinstance(step.instruction, Matmul):
         return
     v, banks, bank = step.instruction.dst, chip("tensor.result_banks"), chip("memory.psum_bank_bytes")
-    low, high = (addresses.get(v.tensor, 0) + e for e in v.extent)
-    if (high - 1) // bank - low // bank >= banks:
-        room = f"one bank of {bank} bytes per partition" if banks == 1 else f"at most {banks} banks of {bank} bytes per partition"
-        raise ProgramError("", f"dst spans bytes {low} to {high} of PSUM", room, "NeuronCore architecture guide")
+    for number, at in [(None, v)] if v.dynamic is None else _moved(v):
+        low, high = (addresses.get(v.tensor, 0) + e for e in at.extent)
+        if (high - 1) // bank - low // bank >= banks:
+            room = f"one bank of {bank} bytes per partition" if banks == 1 else f"at most {banks} banks of {bank} bytes per partition"
+            found = f"dst spans bytes {low} to {high} of PSUM" + ("" if number is None else f" if its offset is {number}")
+            raise ProgramError("", found, room, "NeuronCore architecture guide")
+
+
+def _moved(v: View) -> Iterator[tuple[int, View]]:
+    """Every offset that keeps a dynamic view in bounds, and where the view then lies."""
+    assert v.dynamic is not None
+    step = abs(v.dynamic.step) * v.dtype.itemsize
+    most = (v.dynamic.high - v.dynamic.low) // step if step else 0
+    return ((k, at) for k in range(-most, most + 1) if (at := v.moved_to(k)) is not None)
 
 
 def _sizes(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], chip: Reader) -> None:

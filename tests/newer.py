@@ -12,7 +12,7 @@ from nc_sim.schema import VECTOR_LACKS
 
 # Cycles an element by kind: base, both in SBUF, 16 bits. 4 elements a cycle where the vendor says so (trainium3_arch.rst).
 VECTOR = {"exponential": (1, "1/2", "1/4"), "quantize_mx": (1, "1/4", "1/4"), "rand2": (1, "1/4", "1/4"), "rand_state": (1, 1, 1)}
-FLAGS = ("tensor.float8_e4m3fn", "tensor.bf16_results", "scalar.activate2", "vector.magnitude_operators")
+FLAGS = ("types.float8_e4m3fn", "types.mx", "tensor.bf16_results", "scalar.activate2", "vector.magnitude_operators")
 
 
 @cache

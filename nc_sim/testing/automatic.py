@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ..isa import View
-from ..isa.registers import Register
+from ..isa.dynamic import Register, ds
 from ..program import Program
 from .drawn import DrawnProgram, number_lines
 
@@ -53,7 +53,7 @@ class _Builder:
             self.pattern,
             self.open,
             self.close,
-            self.other_dma,
+            self.other,
             self.product,
         ]
 
@@ -112,6 +112,25 @@ class _Builder:
         else:
             self.p.activation(dst=d, op=op, data=x, scale=0.25)
         self.wrote(dst)
+
+    def moved(self) -> None:
+        """Some columns into others, of which one or both are where a register or a number in SBUF says."""
+        a, dst = self.any(), self.any()
+        width = self.draw(st.integers(1, self.free))
+        first = [self.draw(st.integers(0, self.free - width)) for _ in range(2)]
+        places = [self.place(v, k, width) for v, k in zip((a, dst), first, strict=True)]
+        self.p.tensor_scalar(dst=places[1], data=places[0], op0="multiply", operand0=-1.0)
+
+    def place(self, view: View, first: int, width: int) -> View:
+        """Columns of a view, from a number, a register or a number in SBUF on."""
+        kind = self.draw(st.sampled_from(["number", "register", "tensor"]))
+        if kind == "number":
+            return view[:, first : first + width]
+        if kind == "register":
+            return view[:, ds(self.p.register_alloc(first), width)]
+        one = self.p.sbuf((1, 1), "int32")
+        self.p.memset(dst=one, value=first)
+        return view.ap([[self.free, self.partitions], [1, width]], scalar_offset=one, indirect_dim=1)
 
     def reduce(self) -> None:
         total, a, dst = self.p.sbuf((self.partitions, 1), "float32"), self.any(), self.target()
@@ -182,9 +201,9 @@ class _Builder:
             self.wrote(turned)
         self.wrote(out)
 
-    def other_dma(self) -> None:
-        """More than copies of whole tensors."""
-        self.draw(st.sampled_from([self.gather, self.scatter, self.turn, self.sum]))()
+    def other(self) -> None:
+        """DMA that does more than copy whole tensors, and operands that are moved."""
+        self.draw(st.sampled_from([self.gather, self.scatter, self.turn, self.sum, self.moved]))()
 
     def indices(self, rows: int, most: int, distinct: bool = False) -> View:
         """Row numbers in SBUF."""
@@ -303,7 +322,7 @@ def programs(draw: st.DrawFn, most: int = 12, loop: bool = False) -> Program:
     """Automatic programs that run without an error, with values and for time only.
 
     One or two inputs are loaded, up to `most` calls follow (elementwise, activations, reductions,
-    products, transposes, patterns, loads, stores, spills, gathers, scatters, transposes and sums by every kind
+    products, transposes, patterns, moved operands, loads, stores, spills, gathers, scatters, transposes and sums by every kind
     of DMA, whole tensors or slices, loops of up to 3 rounds in each other), and a store to an output ends it. With `loop`,
     the calls begin with a loop.
     All tensors of a program have one shape: 1 to 128 partitions, 1 to 128 elements. Reads are of what was written, and

@@ -18,6 +18,7 @@ import attrs
 from hypothesis import strategies as st
 
 from ..isa import DTYPES, REGISTRY, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When, fields_of
+from ..isa.dynamic import INDEX_TYPES, Dynamic, Register
 from ..isa.errors import ProgramError, Unspecified
 from ..isa.fields import (
     KEEP,
@@ -38,8 +39,7 @@ from ..isa.fields import (
     Scalar,
     Value,
 )
-from ..isa.registers import Register, RegisterOperand, RegisterOrNumber
-from ..isa.view import INDEX_TYPES, Dynamic
+from ..isa.registers import RegisterOperand, RegisterOrNumber
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 NUMBERS = INT32 | st.floats(allow_nan=False)
@@ -134,14 +134,23 @@ def views(elements: int | None = None) -> st.SearchStrategy[View]:
 
 
 @st.composite
-def dynamic_views(draw: st.DrawFn) -> View:
-    """Views whose address comes from a tensor of whole numbers in SBUF. Shrinks to one number for all of it."""
-    view = draw(views())
-    vector = view.memory is Memory.HBM and len(view.counts) > 0 and draw(st.booleans())
+def dynamic_views(draw: st.DrawFn, rows: bool, elements: int | None = None) -> View:
+    """Views whose address is known at run time: from whole numbers in SBUF, with `rows` perhaps one for each, or a register.
+
+    Shrinks to one number in SBUF for all of it.
+    """
+    view = draw(views(elements))
+    vector = rows and view.memory is Memory.HBM and len(view.counts) > 0 and draw(st.booleans())
     partitions = draw(st.integers(1, 128)) if vector else 1
-    index = view_of((partitions, draw(st.integers(1, 3)) if vector else 1), dtype=draw(st.sampled_from(INDEX_TYPES)), tensor=draw(NAMES))
+    index: View | Register | int = view_of(
+        (partitions, draw(st.integers(1, 3)) if vector else 1), dtype=draw(st.sampled_from(INDEX_TYPES)), tensor=draw(NAMES)
+    )
+    if not vector and draw(st.booleans()):
+        index = draw(NAMES.map(Register) | st.integers(-(2**31), 2**31 - 1))
     low = draw(st.integers(0, 1000))
-    return attrs.evolve(view, dynamic=Dynamic(index, vector, draw(st.integers(-1000, 1000)), low, low + draw(st.integers(0, 2**20))))
+    return attrs.evolve(
+        view, dynamic=Dynamic(index, "rows" if vector else "start", draw(st.integers(-1000, 1000)), low, low + draw(st.integers(0, 2**20)))
+    )
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
@@ -149,15 +158,15 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, Maybe):
         return st.none() | values(kind.kind)
     if isinstance(kind, Operand):
-        return views() | dynamic_views() if kind.dynamic else views()
+        return views() | dynamic_views(kind.rows) if kind.dynamic else views()
     if isinstance(kind, Operands):
-        return st.lists(views() | dynamic_views(), min_size=1, max_size=4).map(tuple)
+        return st.lists(views() | dynamic_views(True), min_size=1, max_size=4).map(tuple)
     if isinstance(kind, Reals):
         return st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4).map(tuple)
     if isinstance(kind, Scalar):
-        return NUMBERS | views(elements=1)
+        return NUMBERS | views(elements=1) | dynamic_views(False, elements=1)
     if isinstance(kind, Value):
-        return NUMBERS | views()
+        return NUMBERS | views() | dynamic_views(False)
     if isinstance(kind, Choice):
         return st.sampled_from(kind.names)
     if isinstance(kind, ElementType):
@@ -222,8 +231,8 @@ def _candidates(kind: Any, p: int, f: int) -> list[Any]:
     if isinstance(kind, Operand):
         usual = [view_of(shape(p, f), memory) for memory in PLACES for shape in SHAPES]
         narrow = [view_of(shape(p, f)) for shape in NARROW]
-        found = attrs.evolve(view_of((p, f), Memory.HBM), dynamic=Dynamic(view_of((1, 1), dtype="uint32"), False, 1, 0, 4 * p * f))
-        moved = [found] if getattr(kind, "dynamic", False) else []
+        found = attrs.evolve(view_of((p, f), Memory.HBM), dynamic=Dynamic(view_of((1, 1), dtype="uint32"), "start", 1, 0, 4 * p * f))
+        moved = [found] if kind.rows else []
         return [*usual, *narrow, view_of((p, f), dtype="uint32"), view_of((p, 8), dtype="uint32"), view_of((1, 1), dtype="int32"), *moved]
     if isinstance(kind, Operands):
         return [(view_of((p, f)), view_of((p, f), memory)) for memory in PLACES]
@@ -332,7 +341,7 @@ def _legal(draw: st.DrawFn, cls: type[Instruction]) -> Instruction:
             redressed = draw(_redressed(value if isinstance(value, View) else view_of((size[0], 1))))
             proposals.append({name: redressed})
             if isinstance(inner, Operand) and inner.dynamic and draw(st.booleans()):
-                proposals.append({name: draw(_moved(redressed))})
+                proposals.append({name: draw(_moved(redressed, inner.rows))})
         elif isinstance(inner, Scalar | Value):
             shape = (size[0], 1) if isinstance(inner, Scalar) else size
             proposals.append({name: draw(NUMBERS | _redressed(view_of(shape)))})
@@ -356,12 +365,12 @@ def with_views(made: Instruction, change: Callable[[str, View], View]) -> dict[s
 
 
 @st.composite
-def _moved(draw: st.DrawFn, view: View) -> View:
-    """The view with an index of its own: for every row of HBM, or for the whole."""
-    vector = view.memory is Memory.HBM and draw(st.booleans())
+def _moved(draw: st.DrawFn, view: View, rows: bool) -> View:
+    """The view with an index of its own: for the whole, or with `rows` perhaps for every row of HBM."""
+    vector = rows and view.memory is Memory.HBM and draw(st.booleans())
     index = view_of((view.shape[0] if vector else 1, 1), dtype=draw(st.sampled_from(INDEX_TYPES)), tensor="index")
     size = view.extent[1] + draw(st.integers(0, 9)) * view.dtype.itemsize
-    return attrs.evolve(view, dynamic=Dynamic(index, vector, draw(st.integers(1, 50)), 0, size))
+    return attrs.evolve(view, dynamic=Dynamic(index, "rows" if vector else "start", draw(st.integers(1, 50)), 0, size))
 
 
 @st.composite

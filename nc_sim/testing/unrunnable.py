@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ..isa import REGISTRY, Instruction, Memory, Update, View, fields_of
-from ..isa.registers import Register, RegisterAlloc, Sequenced
+from ..isa.dynamic import Register
+from ..isa.registers import RegisterAlloc, Sequenced
 from ..program import Program, Semaphore
 from .drawn import DrawnProgram
 from .operands import LINES, NAMES, instructions, with_views
@@ -57,8 +58,10 @@ def _place(draw: st.DrawFn, p: Program, suffix: str, name: str, view: View) -> V
 def _placed(draw: st.DrawFn, p: Program, view: View, name: str) -> View:
     """The view in a tensor declared for it, moved to where that begins; the same for the index of a dynamic one."""
     moved = view.dynamic
-    if moved is not None:
+    if moved is not None and isinstance(moved.index, View):
         moved = attrs.evolve(moved, index=draw(_placed(p, moved.index, f"{name}.index")))
+    elif moved is not None and isinstance(moved.index, Register):
+        moved = attrs.evolve(moved, index=_allocated(p, moved.index, Instruction))
     tensor = draw(_declared(p, view, name))
     return attrs.evolve(view, tensor=tensor, partition=view.partition + p.tensors[tensor].partition, dynamic=moved)
 

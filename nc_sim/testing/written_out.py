@@ -12,7 +12,7 @@ import attrs
 from .. import chip as chips
 from ..chip import Chip
 from ..isa import Step, Update, View, Wait, fields_of
-from ..isa.registers import Register
+from ..isa.dynamic import Register
 from ..program import NAME, Program, Semaphore
 from ..simulate import compile_program
 from .drawn import DrawnProgram

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ..chip import Reader
 from ..isa import Engine
 from .cost import Cost, same
@@ -16,3 +18,9 @@ def cost(timing: str, engine: Engine, chip: Reader) -> Cost:
     if timing in GAPS:
         return same(shown + ticks(chip(f"{name}_gap_ns")), shown)
     return same(shown, shown)
+
+
+def dynamic_ns(engine: Engine, chip: Reader) -> Fraction:
+    """From taking a compute instruction whose address is a number in SBUF to handing it over, and to taking the next one."""
+    c = chip.chip
+    return Fraction(chip("sequencer.dynamic_cycles") * c.cycle_ticks(engine)) / c.ticks_per_ns

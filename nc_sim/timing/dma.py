@@ -72,7 +72,7 @@ def trigger(dma: Dma, engine: Engine, rows: int, chip: Reader) -> Cost:
     c, mode = chip.chip, f"dma.{dma.generation}"
     busy = chip(f"{mode}.trigger_ns") + chip(f"{mode}.trigger_row_ns") * rows
     if dma.addressing != "static":
-        busy += chip("dma.hardware.dynamic_ns")
+        busy += chip("sequencer.register_address_ns" if dma.addressing == "register" else "dma.hardware.dynamic_ns")
     gap = chip(f"{mode}.gap_scalar_ns" if engine is Engine.SCALAR else f"{mode}.gap_ns")
     alone, following = c.ticks(busy), c.ticks(busy + chip(f"{mode}.follow_ns"))
     gaps = c.ticks(gap)
@@ -84,7 +84,10 @@ def trigger(dma: Dma, engine: Engine, rows: int, chip: Reader) -> Cost:
 def software(dma: Dma, rows: int, chip: Reader) -> tuple[int, int, int]:
     """GpSimd's ticks for the descriptors of one DMA, the ticks to its visible trigger, and how long that shows."""
     interval, latency = generation_ns(rows, chip)
-    added = Fraction(0) if dma.addressing == "static" else Fraction(chip(f"dma.software.{dma.addressing}_ns"))
+    if dma.addressing in ("dynamic", "indirect"):
+        added = Fraction(chip(f"dma.software.{dma.addressing}_ns"))
+    else:
+        added = Fraction(chip("sequencer.register_address_ns")) if dma.addressing == "register" else Fraction(0)
     ticks = chip.chip.ticks
     return ticks(interval + added), ticks(latency + added), ticks(chip("dma.software.shown_ns"))
 
@@ -213,13 +216,12 @@ def row_ns(size: int | Fraction, load: bool, chip: Reader, less: Fraction = Frac
         fixed, rate = chip("dma.small_store_row_ns"), chip("dma.small_store_bytes_per_ns")
     else:
         fixed, rate = chip("dma.row_ns"), chip("dma.store_bytes_per_ns")
-    least = chip("dma.semaphore_packet_ns") if chip("dma.small_row_bytes") else 0  # none where one law holds for all sizes
-    return max(Fraction(least), Fraction(max(Fraction(0), fixed - less) + Fraction(size) / rate))
+    return max(Fraction(chip("dma.least_row_ns")), Fraction(max(Fraction(0), fixed - less) + Fraction(size) / rate))
 
 
 def shared_packet_bytes(dma: Dma, chip: Reader) -> int:
     """The size up to which rows share a packet, or 0: software descriptors, a copy, no conversion, one run of bytes in HBM."""
-    if not isinstance(dma, DmaDirect2d) or dma.generation != "software" or dma.src.dtype.itemsize != dma.dst.dtype.itemsize:
+    if not isinstance(dma, DmaDirect2d) or dma.generation != "software" or casts(dma):
         return 0
     hbm = [v for v in (dma.src, dma.dst) if v.memory is Memory.HBM]
     return int(chip("dma.software.shared_packet_bytes")) if len(hbm) == 1 and hbm[0].contiguous else 0
@@ -228,7 +230,7 @@ def shared_packet_bytes(dma: Dma, chip: Reader) -> int:
 def shared_ns(size: int, packets: int, load: bool, chip: Reader) -> Fraction:
     """`size` bytes on an engine in as many packets."""
     rate = Fraction(chip("dma.load_bytes_per_ns" if load else "dma.store_bytes_per_ns"))
-    return max(packets * Fraction(chip("dma.semaphore_packet_ns")), packets * Fraction(chip("dma.row_ns")) + Fraction(size) / rate)
+    return max(packets * Fraction(chip("dma.least_row_ns")), packets * Fraction(chip("dma.row_ns")) + Fraction(size) / rate)
 
 
 def generation_ns(rows: int, chip: Reader) -> tuple[Fraction, Fraction]:

@@ -17,6 +17,7 @@ from ..alike import exactly, kind_of
 from ..isa import Engine, Instruction, Memory, Step, Update, UpdateOp, View, When, fields_of
 from ..isa.control import Control, EventSemaphore, Nop
 from ..isa.dma import Dma, DmaCompute2d, DmaDirect2d
+from ..isa.dynamic import Register
 from ..isa.fields import Maybe, Scalar
 from ..isa.scalar import Activate
 from ..isa.tensor import LoadWeights, Matmul
@@ -134,9 +135,10 @@ class Printer:
         if "operand0" in fields_of(type(i)):
             first[1:1] = self._immediates(i)
         skipped = {*vectors, *(n for n in _immediate_names(i) if isinstance(getattr(i, n), View))}
-        views = [(n, v, w) for n, v, w in i.views if n not in skipped]
-        tensors = [self._tensor(i, n, v) for n, v, written in sorted(views, key=lambda x: x[2])]
-        return [*first, *tensors, *_size(i), *last]
+        views = [(n, v) for n, v, _ in sorted(i.views, key=lambda x: x[2]) if n not in skipped and not n.endswith(".index")]
+        tensors = [self._tensor(i, n, v) for n, v in views]
+        indices = [self._index(n, _NAMES.get(n, n), v, base=0) for n, v, _ in i.views if v.dynamic is not None]
+        return [*first, *tensors, *indices, *_size(i), *last]
 
     def _immediates(self, i: Instruction) -> list[str]:
         """imm=A,B and where each comes from: PTR reads one fp32 per partition at an address."""
@@ -184,11 +186,13 @@ class Printer:
             *(["oob=SKIP"] if i.skips else []),
         ]
 
-    def _index(self, name: str, shown: str, v: View) -> str:
-        """src_index=uint32@0x37600[128,1]*512: where the numbers are, and the elements that one of them moves."""
+    def _index(self, name: str, shown: str, v: View, base: int = SBUF_APERTURE) -> str:
+        """src_index=uint32@0x37600[128,1]*512: where the numbers are, or src_index=3*512, and the elements that one of them moves."""
         assert v.dynamic is not None
         index = v.dynamic.index
-        return f"{shown}_index={index.dtype.trace_name}@{self._slot(f'{name}.index', SBUF_APERTURE)}{_listed(index.shape)}*{v.dynamic.step}"
+        if not isinstance(index, View):
+            return f"{shown}_index={index.name if isinstance(index, Register) else index}*{v.dynamic.step}"
+        return f"{shown}_index={index.dtype.trace_name}@{self._slot(f'{name}.index', base)}{_listed(index.shape)}*{v.dynamic.step}"
 
     def _place(self, name: str, side: str, v: View) -> str:
         """An address, or an offset into a tensor that the runtime binds when the program is loaded."""
@@ -331,7 +335,7 @@ def _size(i: Instruction) -> list[str]:
         return [f"{i.src.partitions}*{i.columns}"]
     if isinstance(i, Matmul):
         return [f"{i.src.partitions}*{i.columns}"]
-    partitions = [v.partitions for _, v, w in sorted(i.views, key=lambda x: x[2])]
+    partitions = [v.partitions for n, v, w in sorted(i.views, key=lambda x: x[2]) if not n.endswith(".index")]
     return [f"channels={partitions[0]}"] if partitions else []
 
 

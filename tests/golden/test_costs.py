@@ -240,6 +240,22 @@ def _dynamic_by_hardware(p: Program) -> None:
     p.dma_copy(dst=t, src=x.ap([[N, 128], [1, N]], scalar_offset=one), engine="scalar", dge_mode="hwdge")
 
 
+def _by_register(p: Program) -> None:
+    x, t, r = p.input("x", (512, N), "float32"), p.sbuf((128, N), "float32"), p.register_alloc(1)
+    p.dma_copy(dst=t, src=x.ap([[N, 128], [1, N]], scalar_offset=r), engine="gpsimd")
+
+
+def _moved_operands(p: Program) -> None:
+    t, u, one = p.sbuf((128, 2, N), "float32"), p.sbuf((128, N), "float32"), p.sbuf((1, 1), "int32")
+    p.memset(dst=t, value=0)
+    p.memset(dst=one, value=0)
+    for e in ("vector", "gpsimd"):
+        p.tensor_copy(dst=u, src=t.select(1, one), engine=e)
+        p.tensor_copy(dst=u, src=t.select(1, p.register_alloc(1)), engine=e)
+    p.activation(dst=u, op="copy", data=t.select(1, one))
+    p.nc_matmul(dst=p.psum((128, N)), stationary=u[:, :128], moving=t.select(1, one))
+
+
 def _transpose_with_indices(p: Program) -> None:
     many, short, turned = p.sbuf((128, 4), "uint32"), p.input("short", (512, 128), "bfloat16"), p.sbuf((128, 512), "bfloat16")
     p.memset(dst=many, value=0, engine="gpsimd")
@@ -265,6 +281,8 @@ DMA_CASES = {
     "dma_transpose hwdge": _transpose_by_hardware,
     "dma_copy with indices": _indirect,
     "dma_copy at a run-time address, hwdge": _dynamic_by_hardware,
+    "dma_copy at an address in a register": _by_register,
+    "operands moved by a number in SBUF, by a register": _moved_operands,
     "dma_transpose with indices": _transpose_with_indices,
     "dma_compute": _sums,
 }

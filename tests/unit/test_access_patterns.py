@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nc_sim import Program, simulate
 from nc_sim.forms import program_from_msgpack, program_from_text, program_to_msgpack, program_to_text
 from nc_sim.isa import View, parse_view
-from nc_sim.isa.errors import NcSimError, ProgramError, Unimplemented
+from nc_sim.isa.errors import NcSimError, ProgramError
 from nc_sim.isa.fields import ANYWHERE
 
 X = np.arange(12 * 20, dtype=np.float32).reshape(12, 20)
@@ -206,7 +206,7 @@ def test_a_program_with_dynamic_views_is_the_same_from_text_and_from_msgpack() -
         ),
         ("hbm:x+0x0:float32[1][4]~start*1[0x0,0x10]sbuf:i+0x0:int32[1][2]@0:1", "an SBUF tensor of int32 or uint32, one number"),
         ("hbm:x+0x0:float32[1][4]~start*1[0x10,0x0]sbuf:i+0x0:int32[1][1]@0:1", "bounds 16 to 0; the first byte, then the last"),
-        ("hbm:x+0x0:float32[1][4]~start*1", "offset 'start*1'; rows or start, then *STEP[0xLOW,0xHIGH] and the view of the index"),
+        ("hbm:x+0x0:float32[1][4]~start*1", "offset 'start*1'; rows, start or columns, then *STEP[0xLOW,0xHIGH] and the view of the index"),
         ("sbuf:x+0x0:float32[1][4]@0:4~rows*1[0x0,0x10]sbuf:i+0x0:int32[1][1]@0:4", "with an index for each row; a pattern in HBM"),
     ],
 )
@@ -221,7 +221,7 @@ REFUSED: list[tuple[Act, str]] = [
         lambda x, t, one, four: x.ap([[1, 4]], scalar_offset=one, vector_offset=four),
         "scalar_offset and vector_offset; at most one of the two",
     ),
-    (lambda x, t, one, four: x.ap([[1, 4]], scalar_offset=3), f"an offset in 3; {NOT_INT}"),  # type: ignore[arg-type]
+    (lambda x, t, one, four: x.ap([[1, 4]], scalar_offset=3), f"an offset in 3; {NOT_INT} or a register"),  # type: ignore[arg-type]
     (lambda x, t, one, four: x.ap([[1, 4]], scalar_offset=t[:1, :1]), NOT_INT),
     (lambda x, t, one, four: x.ap([[1, 4]], scalar_offset=four), "a scalar_offset of shape [4, 1]; one number, [1, 1]"),
     (lambda x, t, one, four: x.ap([[1, 4]], scalar_offset=one, indirect_dim=2), "indirect_dim 2; 0 to 1"),
@@ -256,8 +256,8 @@ def test_vector_select_names_indices_that_are_not_one_for_each_row_in_sbuf() -> 
     assert x.vector_select(0, pairs[:, 1:]).shape == (4, 20)
 
 
-def test_a_compute_engine_takes_no_dynamic_offset_yet() -> None:
-    p, _x, one, _four = moved()
-    t = p.sbuf((8, 20), "float32")
-    found = refused(lambda: p.tensor_copy(dst=t[:, :4], src=t.ap([[20, 8], [1, 4]], scalar_offset=one, indirect_dim=1)), Unimplemented)
-    assert found.endswith("an address known when the program is built: only DMA takes dynamic offsets so far")
+def test_only_dma_takes_an_offset_for_each_row() -> None:
+    p, x, _one, four = moved()
+    t = p.sbuf((4, 20), "float32")
+    found = refused(lambda: p.tensor_copy(dst=t, src=x.vector_select(0, four)))
+    assert found.endswith("one offset for the whole: only DMA takes one for each row (nki.isa.dma_copy)")

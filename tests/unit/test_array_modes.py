@@ -104,7 +104,7 @@ def test_newer_chips_multiply_the_ocp_type() -> None:
     s, x = numbers((4, 8), "float8_e4m3fn"), numbers((4, 9), "float8_e4m3fn")
     got = product(s, x, ("float8_e4m3fn", "float8_e4m3fn"), (8, 9), newer())
     assert got.tolist() == (s.astype(float).T @ x.astype(float)).tolist()
-    with pytest.raises(Unsupported, match="float8_e4m3fn operands; NeuronCore-v4 or newer"):
+    with pytest.raises(Unsupported, match="dst is float8_e4m3fn on trn2; a chip that has it: NeuronCore-v4 and later"):
         product(s, x, ("float8_e4m3fn", "float8_e4m3fn"), (8, 9))
     with pytest.raises(ProgramError, match="float8_e4m3 and float8_e4m3fn; one of the two formats in one product"):
         product(s.astype(ml_dtypes.float8_e4m3), x, ("float8_e4m3", "float8_e4m3fn"), (8, 9), newer())

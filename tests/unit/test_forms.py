@@ -48,7 +48,7 @@ psum u float32 [4,8] partition=32
 semaphore s
 semaphore t-1
 
-gpsimd? dma_copy dst=sbuf:t+0x0:float32[1][8]@0:4 src=hbm:x+0x0:float32[8,1][4,8] oob_mode=error dge_mode=unknown dst_rmw_op=none unique_indices=1 update=s+16@complete # small.py:9
+gpsimd? dma_copy dst=sbuf:t+0x0:float32[1][8]@0:4 src=hbm:x+0x0:float32[8,1][4,8] priority=none oob_mode=error dge_mode=unknown dst_rmw_op=none unique_indices=1 update=s+16@complete # small.py:9
 vector memset dst=psum:u+0x4:float32[1][7]@32:36 value=0.5 wait=s>=16 update=t-1=1@read
 """
 
@@ -80,7 +80,7 @@ def raw(lines: bool = True) -> dict[str, Any]:
         ["t", 1, "float32", [4, 8], "internal", 256, 0, None, "small.py:4"],
         ["u", 2, "float32", [4, 8], "internal", None, 32, None, ""],
     ]
-    ways = {"oob_mode": "error", "dge_mode": "unknown", "dst_rmw_op": None, "unique_indices": True}
+    ways = {"priority": None, "oob_mode": "error", "dge_mode": "unknown", "dst_rmw_op": None, "unique_indices": True}
     copy = {"dst": ["t", 1, "float32", 0, 4, 0, [1], [8]], "src": x, **ways}
     memset = {"dst": ["u", 2, "float32", 32, 4, 4, [1], [7]], "value": 0.5}
     steps: list[list[Any]] = [

@@ -472,6 +472,26 @@ def test_an_endless_loop_is_stopped_at_a_cap_that_the_caller_may_raise() -> None
         simulate(q, max_iterations=11)
 
 
+def test_a_loop_that_polls_for_what_stands_behind_it_says_what_it_waits_for() -> None:
+    p = Program("polls")
+    flag, t, ready, set_ = p.hbm((1, 1), "int32", "flag"), p.sbuf((1, 1), "int32"), p.semaphore("ready"), p.semaphore("set")
+    p.memset(dst=t, value=1, engine="vector", update=ready.add(1))
+    p.dma_copy(dst=flag, src=t, engine="sync", wait=ready >= 1, update=set_.add(16))
+    r = p.register_alloc()
+    p.register_load(r, flag, engine="scalar")
+    with p.repeat_while(r):
+        p.register_load(r, flag, engine="scalar")
+    p.memset(dst=t, value=0, engine="vector", wait=set_ >= 16, update=ready.add(1))
+    p.dma_copy(dst=flag, src=t, engine="sync", wait=ready >= 2)
+    with pytest.raises(ProgramError) as caught:
+        simulate(p, max_iterations=7)
+    lines = [s.line for s in p.steps if s.instruction.mnemonic in ("loop_while", "register_load")]
+    assert str(caught.value) == (
+        f"{lines[1]} loop: more than 7 iterations of loops, while register r0 is 1: {lines[2]} scalar register_load loads it; an end, or a "
+        "larger max_iterations; rounds are decided in program order, so what writes flag behind the loop comes too late"
+    )
+
+
 @pytest.mark.parametrize("cap", [0, -1, 1.5, True, "10"])
 def test_the_cap_is_a_whole_number(cap: object) -> None:
     with pytest.raises(ProgramError, match="a whole number of at least 1"):

@@ -24,6 +24,7 @@ from nc_sim.isa.vector import Reciprocal, TensorCopy, TensorReduce, TensorScalar
 from nc_sim.program import Tensor
 from nc_sim.simulate import compile_program
 from nc_sim.testing import instructions
+from nc_sim.testing.operands import with_views
 from nc_sim.trace import profile_csv
 from nc_sim.trace.operands import Printer, function, listing, operands, packet_bytes, patterns_of, track
 
@@ -359,6 +360,7 @@ def test_random_operands_read_back_as_the_same_work(
     cls: type[Instruction], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     i = data.draw(instructions(cls))
+    i = attrs.evolve(i, **with_views(i, lambda _, v: attrs.evolve(v, dynamic=None)))  # a trace shows where operands lie
     if isinstance(i, Activate) and isinstance(i.scale, View):
         i = attrs.evolve(i, scale=1.0)  # the reader knows no pointer to a scale
     if any(v.memory is Memory.HBM for _, v, _ in i.views):

@@ -24,7 +24,7 @@ def test_packed_elements_are_moved_bit_by_bit(dtype: str, engine: str) -> None:
     p.dma_copy(dst=z, src=zero)
     arrays = inputs(p)
     arrays["x"][0, 0] = np.iinfo(arrays["x"].dtype).max - 1
-    got = simulate(p, inputs=arrays).outputs
+    got = simulate(p, "trn3", inputs=arrays).outputs
     assert np.array_equal(got["y"], arrays["x"])
     assert not got["z"].any()
 

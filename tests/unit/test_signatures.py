@@ -67,7 +67,7 @@ CALLS = {
 }
 # not there yet: registers and the other kinds of DMA
 # taken with one value only, which changes nothing
-ONE_VALUE = {("dma_copy", "priority"), ("dma_transpose", "priority")}
+ONE_VALUE: set[tuple[str, str]] = set()
 EARLIER = {("dma_copy", "dst_rmw_op"), ("dma_copy", "unique_indices")}  # of earlier SDKs; kernels in public use have them
 OPTIONAL = {("tensor_scalar", "operand0")}  # a unary operator has none
 

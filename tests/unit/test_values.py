@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from nc_sim import Program, ProgramError, Unimplemented, simulate, workloads
+from nc_sim import Program, ProgramError, simulate, workloads
 from nc_sim.isa import View
 from nc_sim.probe import Probe
 
@@ -359,8 +359,8 @@ def test_keywords_of_nki_that_are_not_modelled_are_taken_with_their_default_only
     p = Program("keywords")
     x, t = p.input("x", (4, 4), "float32"), p.sbuf((4, 4), "float32")
     p.dma_copy(dst=t, src=x, oob_mode="error", priority=None, name="load")
-    with pytest.raises(Unimplemented, match=r"gpsimd\[1\] dma_copy: priority=2; only None is modelled so far"):
-        p.dma_copy(dst=t, src=x, priority=2)
+    with pytest.raises(ProgramError, match=r"gpsimd\[1\] dma_copy priority: 4; 0 to 3"):
+        p.dma_copy(dst=t, src=x, priority=4)
 
 
 def test_keepdims_asks_for_a_destination_that_keeps_the_axes() -> None:

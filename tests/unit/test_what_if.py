@@ -139,7 +139,7 @@ def rows_of_one_value(p: Program, dtype: str, index: str, memory: str, has: Call
 
 
 def other_dma(p: Program, gathered: bool) -> None:
-    """Transposes, sums, and addresses from tensors; transposes of `gathered` rows too."""
+    """Transposes, sums, and addresses from tensors and a register; transposes of `gathered` rows too."""
     x, at, one = p.hbm((512, 64), "bfloat16"), p.sbuf((128, 4), "uint32"), p.sbuf((1, 1), "uint32")
     t, u = p.sbuf((128, 64), "bfloat16"), p.sbuf((64, 512), "bfloat16")
     for written in (t, at, one):
@@ -155,8 +155,12 @@ def other_dma(p: Program, gathered: bool) -> None:
     p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], vector_offset=rows))
     p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=one))
     p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=one), engine="gpsimd")
+    p.dma_copy(dst=t, src=x.ap([[64, 128], [1, 64]], scalar_offset=p.register_alloc(1)))
     p.dma_compute(dst=t, srcs=[t, x[:128], x[:128]], reduce_op="add")
     p.tensor_copy(dst=t, src=t)
+    for k in range(2):
+        p.tensor_copy(dst=t[:, k], src=t.select(1, one))
+        p.tensor_copy(dst=t[:, k], src=t.select(1, p.register_alloc(k)))
 
 
 def accumulated_and_random(p: Program, dtype: str, memory: str) -> None:
@@ -213,6 +217,10 @@ def newest(p: Program) -> None:
     state, there = p.sbuf((128, 24), "uint32"), p.psum((128, 24), "uint32")
     p.rand_get_state(dst=state, engine="vector")
     p.rand_get_state(dst=there, engine="vector")
+    p.dma_copy(dst=p.hbm((1, 1), "uint32"), src=p.constant(np.array([[1]]), "uint32"), priority=3)
+    chosen = p.sbuf((128, 4), "uint16")
+    p.memset(dst=chosen, value=0)
+    p.tensor_copy(dst=d, src=a.indirect(chosen, 64))
     q, scales, source = p.sbuf((128, 512), "float8_e4m3fn_x4"), p.sbuf((128, 512), "uint8"), p.sbuf((128, 2048), "bfloat16")
     p.memset(dst=source, value=1)
     p.quantize_mx(dst=q, src=source, dst_scale=scales)
@@ -286,7 +294,7 @@ def other(name: str, key: str) -> Any:
 
 
 FLAGS = (
-    "tensor.double_row", "tensor.float8_e4m3fn", "tensor.bf16_results", "scalar.activate2", "vector.magnitude_operators",
+    "tensor.double_row", "tensor.bf16_results", "scalar.activate2", "vector.magnitude_operators",
     "dma.transpose.indirect_available",
 )  # fmt: skip
 

@@ -1,0 +1,108 @@
+"""Addresses that are known only at run time: registers of the sequencers, and the offsets of views.
+
+A `Register` is virtual, as in nki.isa: a name. Its values are 32 bits wide and signed: the width is documented
+(nki.isa.register_alloc), the sign is assumed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import attrs
+import numpy as np
+
+from .errors import ProgramError
+from .lines import user_line
+
+if TYPE_CHECKING:
+    from .view import View
+
+BITS = 32
+NAME = re.compile(r"[A-Za-z_$][\w.$-]*")  # of a register
+INDEX_TYPES = ("int32", "uint32")
+COLUMN_TYPES = ("uint16",)  # of the offsets of columns (aws-neuron-sdk, tutorial of tensor indirection)
+Kind: TypeAlias = Literal["start", "rows", "columns"]
+
+
+@attrs.frozen(slots=True, eq=False)
+class Register:
+    """A virtual register of the sequencers. Its value exists when the program runs, not while it is built."""
+
+    name: str
+
+    def __bool__(self) -> bool:
+        where, what = user_line(), f"the truth of register {self.name} while the program is built"
+        raise ProgramError(where, what, "p.while_loop, or with p.repeat_while(register): its value exists when the program runs")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | float | np.number):  # an `if` on it would be decided while the program is built
+            where, what = user_line(), f"register {self.name} compared with {other} while the program is built"
+            raise ProgramError(where, what, "a register instruction or a loop: its value exists when the program runs")
+        return isinstance(other, Register) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def _ordered(self, other: object) -> bool:
+        where, what = user_line(), f"register {self.name} compared with {other!r:.80} while the program is built"
+        raise ProgramError(where, what, "a register instruction or a loop: its value exists when the program runs")
+
+    __lt__ = __le__ = __gt__ = __ge__ = _ordered
+
+
+def wrapped(value: int) -> int:
+    """A whole number as the 32 bits of a register hold it, signed."""
+    return (value + (1 << (BITS - 1))) % (1 << BITS) - (1 << (BITS - 1))
+
+
+@attrs.frozen(slots=True)
+class DynamicSlice:
+    """`size` entries of a dimension from a register's value on: a key of a view. See `ds`."""
+
+    start: Register
+    size: int
+
+
+def ds(start: Any, size: int) -> slice | DynamicSlice:
+    """`size` entries from `start` on, a number or a register, as nki.language.ds: `t[:, ds(i, 512)]`."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ProgramError(f"{user_line()} ds".strip(), f"a size of {size!r}", "a whole number of at least 1")
+    if isinstance(start, Register):
+        return DynamicSlice(start, size)
+    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+        raise ProgramError(f"{user_line()} ds".strip(), f"a start of {start!r}", "a register, or a whole number of at least 0")
+    return slice(start, start + size)
+
+
+@attrs.frozen(slots=True, cache_hash=True, repr=False)
+class Dynamic:
+    """Where a view's address comes from when it is known only at run time, as nki's `scalar_offset` and `vector_offset`.
+
+    `step` elements times the index are added to the view's offset. The index is a tensor of whole numbers in SBUF, which
+    holds one number for the whole view ("start"), one for each entry of the first dimension, whose own stride then says
+    nothing ("rows"), or one for each column, in the order of isa/indirection.py ("columns"); or it is a register, and
+    where the instruction executes the number that this held. Bytes `low` to `high` of the tensor (within each partition
+    on chip) are in bounds.
+    """
+
+    index: View | Register | int
+    kind: Kind
+    step: int
+    low: int
+    high: int
+
+    @property
+    def vector(self) -> bool:
+        """True if each row has an index of its own."""
+        return self.kind == "rows"
+
+    @property
+    def tensor(self) -> View:
+        """The tensor in SBUF that holds the index."""
+        assert not isinstance(self.index, Register | int), self.index
+        return self.index
+
+    def __str__(self) -> str:
+        index = self.index.name if isinstance(self.index, Register) else self.index
+        return f"~{self.kind}*{self.step}[{self.low:#x},{self.high:#x}]{index}"
