@@ -5,32 +5,32 @@ deep as the engine's queue allows; control instructions and DMA triggers execute
 carry the hand-over, the queue's depth, background weight loads and the store ring, so the engines know no special case.
 
 Rows are written once, as integers, into flat arrays, and what instructions of one shape share is looked up once. The
-sixteen shares of a DMA are one block of numbers; numpy lays the blocks out as transfers at the end.
+sixteen shares of a DMA are one block of numbers; numpy lays the blocks out as transfers at the end (`costs.py`).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
-from functools import cached_property
-from typing import TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, TypeVar, cast
 
 import attrs
 import numpy as np
 
+from . import costs as found
 from .chip import Chip, Reader
-from .isa import COMPUTE, Engine, Instruction, Memory, Step, UpdateOp, View
+from .costs import Costs, Delay, Find, Options, fitting, ints, spread
+from .isa import COMPUTE, Engine, Instruction, Memory, Step, UpdateOp, View, Work
 from .isa import When as StepWhen
 from .isa.control import Control
 from .isa.dma import Dma, DmaDirect2d
 from .isa.errors import InternalError, ProgramError, Unimplemented, Unspecified, Unsupported
 from .isa.tensor import LoadWeights, Matmul
 from .progress import Tell, told
-from .table import MAX_UPDATES, STATES, Ints, Op, Role, Rule, Table, When
+from .table import MAX_UPDATES, Ints, Op, Role, Rule, Table, When
 from .timing import control, elementwise, tensor
-from .timing import dma as dma_timing
-from .timing.cost import Cost, same
+from .timing.cost import Cost
 
 T = TypeVar("T")
 DGE = "GpSimd descriptors"
@@ -41,18 +41,9 @@ SEQUENCE, CONTROL, EXECUTE, HANDED, STREAM, ACCEPT, TRIGGER = map(
 )
 ALWAYS, FOLLOW, LOADS, STREAMS = map(int, (Rule.ALWAYS, Rule.FOLLOW, Rule.LOAD, Rule.STREAM))
 ADD, AT_START, AT_STREAMED, AT_FINISH = map(int, (Op.ADD, When.START, When.STREAMED, When.FINISH))
-PER_ROW, PER_WAIT, PER_UPDATE, PER_DMA, PER_SIGNAL = 8, 2, 5, 5, 3  # integers of one record
+PER_ROW, PER_WAIT, PER_UPDATE, PER_DMA, PER_SIGNAL = 7, 2, 5, 5, 3  # integers of one record
 NONE: tuple[int, ...] = ()
 INDEX = ".index"  # how the name of the tensor with an operand's address ends
-
-
-@attrs.frozen
-class Options:
-    """Choices of one run that are not the chip's."""
-
-    gate_phase_ns: Fraction = Fraction(0)
-    # step -> ns from a trigger to the end of its last packet, where a measurement replaces the DMA model
-    dma_latency_ns: Mapping[int, Fraction] = attrs.field(factory=dict)
 
 
 def lower(
@@ -63,32 +54,36 @@ def lower(
 
     `progress` is told steps done and steps in all.
     """
-    try:
+    table, reader, _ = lower_with_costs(steps, chip, options, names, progress)
+    return table, reader
+
+
+def lower_with_costs(
+    steps: Sequence[Step], chip: Chip, options: Options | None = None, names: Mapping[int, str] | None = None,
+    progress: Tell | None = None,
+) -> tuple[Table, Reader, Costs]:  # fmt: skip
+    """As `lower`, and how its costs were found, so that `with_costs` can put others in."""
+    with fitting(chip):
         work = _Lowering(chip.reader(), options or Options(), names or {})
         for index, step in enumerate(told(steps, progress)):
             work.add(index, step)
-        return work.table(len(steps)), work.chip
-    except OverflowError:
-        found = f"a time beyond 64 bits, in ticks of 1/{float(chip.ticks_per_ns):g} ns"
-        raise Unsupported(f"chip {chip.name}", found, "clocks with a smaller common multiple, or shorter times") from None
+        return work.table(len(steps))
 
 
 @attrs.define(slots=True)
 class _Stream:
-    """Rows of one stream: (step, role, cost, rule, work, waits, updates, DMA or -1), and their waits and updates in order."""
+    """Rows of one stream: (step, role, cost, rule, waits, updates, DMA or -1), and their waits and updates in order."""
 
     rows: array[int] = attrs.field(factory=lambda: array("q"))
-    ports: array[int] = attrs.field(factory=lambda: array("q"))  # of each row
     waits: array[int] = attrs.field(factory=lambda: array("q"))  # (semaphore, value)
     updates: array[int] = attrs.field(factory=lambda: array("q"))  # (semaphore, op, value, when, delay index)
 
     def add(
-        self, step: int, role: int, cost: int, rule: int = ALWAYS, work: int = 0, waits: tuple[int, ...] = NONE,
-        updates: tuple[int, ...] = NONE, dma: int = -1, ports: int = 0,
+        self, step: int, role: int, cost: int, rule: int = ALWAYS, waits: tuple[int, ...] = NONE, updates: tuple[int, ...] = NONE,
+        dma: int = -1,
     ) -> None:  # fmt: skip
         """Append a row; `waits` and `updates` are flat."""
-        self.rows.extend((step, role, cost, rule, work, len(waits) // PER_WAIT, len(updates) // PER_UPDATE, dma))
-        self.ports.append(ports)
+        self.rows.extend((step, role, cost, rule, len(waits) // PER_WAIT, len(updates) // PER_UPDATE, dma))
         if waits:
             self.waits.extend(waits)
         if updates:
@@ -102,7 +97,7 @@ class _Shape:
     block: int  # its shares
     transfers: int
     trigger: int  # index of its trigger's cost
-    shown: int  # ticks of that cost
+    shows: Find[Cost] | None  # how that cost is found, of a trigger that lasts
     done: int  # index of the delay of its semaphores
     accept: int  # index of the cost of making its descriptors in software
     made: int  # index of the delay until they are made
@@ -114,11 +109,9 @@ class _Lowering:
         self.streams = [_Stream() for _ in range(len(Engine) + len(COMPUTE) + 1)]
         self.dge = len(self.streams) - 1
         self.hidden_names: list[str] = []
-        self.costs: dict[Cost, int] = {}
-        self.delays: dict[tuple[int, int, int, int], int] = {}
+        self.costs = Costs(chip.chip)
         self.rings: dict[str, int] = {}
         self.ring_of: dict[tuple[Engine, str], int] = {}
-        self.blocks: list[Ints] = []  # [shares, columns of a transfer]
         self.dmas = array("q")  # (step, ring, block, semaphore raised when it is done for a store behind it or -1, its delay)
         self.signals = array("q")  # (semaphore, value, delay index) that every transfer of a DMA adds
         self.signal_counts = array("q")  # of each DMA
@@ -126,19 +119,17 @@ class _Lowering:
         self.shapes: dict[object, _Shape] = {}
         self.control: dict[tuple[Engine, str], int] = {}
         self.seen: dict[object, object] = {}  # instruction, or its shape -> what was computed for it
-        ticks = chip.chip.ticks
-        self.hop = max(1, ticks(chip("semaphore.latency_ns")))
-        self.dispatch = self.cost(same(ticks(chip("sequencer.dispatch_ns")), ticks(chip("sequencer.dispatch_ns"))))
-        self.one = self.cost(same(1, 1))
+        self.structure = {f"sequencer.{e.name.lower()}.queue_depth" for e in COMPUTE}  # numbers that rows rest on
+        self.dispatch, self.one = self.cost(found.dispatch), self.cost(found.one_tick)
         self.handed = {e: self.hidden(f"{e.label} handed over") for e in COMPUTE}
         self.began = {e: self.hidden(f"{e.label} began") for e in COMPUTE}
         self.behind = {e: self.streams[len(Engine) + k] for k, e in enumerate(COMPUTE)}  # the engines' own streams
         self.count = dict.fromkeys(COMPUTE, 0)
         # Looked at without counting as used: only a program that fills a queue rests on its depth.
         self.depth = {e: int(chip.chip.numbers[f"sequencer.{e.name.lower()}.queue_depth"].value) for e in COMPUTE}
-        self.handover = {e: self.delay(max(1, ticks(chip(f"sequencer.{e.name.lower()}.handover_ns")))) for e in COMPUTE}
+        self.handover = {e: self.delay(partial(found.ticks, f"sequencer.{e.name.lower()}.handover_ns")) for e in COMPUTE}
         self.loaded, self.streamed = self.hidden("weights loaded"), self.hidden("array streamed")
-        self.loaded_delay = self.delay(ticks(chip("tensor.loaded_to_stream_ns")))
+        self.loaded_delay = self.delay(partial(found.ticks, "tensor.loaded_to_stream_ns", least=0))
         self.loads = self.products = 0
         self.generated, self.described = self.hidden("descriptors generated"), 0
         self.hop_delay = self.tick_delay = -1  # used first where a row needs them
@@ -149,14 +140,21 @@ class _Lowering:
         self.hidden_names.append(name)
         return HARDWARE_SEMAPHORES + len(self.hidden_names) - 1
 
-    def cost(self, cost: Cost) -> int:
-        return self.costs.setdefault(cost, len(self.costs))
+    def cost(self, find: Find[Cost]) -> int:
+        """The index of a cost, found now for its errors, and later for other chips."""
+        self.costs.values.costs.append(find(self.chip))
+        self.costs.cost.append(find)
+        return len(self.costs.cost) - 1
 
-    def delay(self, ticks: int) -> int:
-        return self.delays_by_state((ticks, ticks, ticks, ticks))
+    def delay(self, find: Find[Delay]) -> int:
+        self.costs.values.delays.append(find(self.chip))
+        self.costs.delay.append(find)
+        return len(self.costs.delay) - 1
 
-    def delays_by_state(self, ticks: tuple[int, int, int, int]) -> int:
-        return self.delays.setdefault(ticks, len(self.delays))
+    def of_structure(self, key: str) -> int:
+        """A number that decides which rows there are."""
+        self.structure.add(key)
+        return int(self.chip(key))
 
     def once(self, key: object, compute: Callable[[], T]) -> T:
         """Memoise: programs repeat themselves."""
@@ -180,7 +178,7 @@ class _Lowering:
 
     def add_control(self, index: int, step: Step, timing: str) -> None:
         if (cost := self.control.get((step.engine, timing))) is None:
-            cost = self.control[step.engine, timing] = self.cost(control.cost(timing, step.engine, self.chip))
+            cost = self.control[step.engine, timing] = self.cost(partial(control.cost, timing, step.engine))
         self.streams[step.engine].add(index, CONTROL, cost, waits=_waits(step), updates=self.updates(step, 0))
 
     def add_compute(self, index: int, step: Step) -> None:
@@ -197,67 +195,79 @@ class _Lowering:
         cost, handover = self.dispatched(step.instruction, engine)
         self.streams[engine].add(index, SEQUENCE, cost, waits=waits, updates=(self.handed[engine], ADD, 1, AT_START, handover))
         if self.tick_delay < 0:
-            self.tick_delay = self.delay(1)
+            self.tick_delay = self.delay(found.tick)
         self.execute(index, step, (self.handed[engine], position + 1), (self.began[engine], ADD, 1, AT_START, self.tick_delay))
 
     def dispatched(self, instruction: Instruction, engine: Engine) -> tuple[int, int]:
         """The cost of handing an instruction over, and the delay until the engine has it: later by what finding its address takes."""
         moved = (v.dynamic for _, v, _ in instruction.views if v.dynamic is not None)
-        found = {type(d.index) for d in moved if d.kind != "columns"}  # whose offsets the engine reads itself
-        if not found:
+        kinds = {type(d.index) for d in moved if d.kind != "columns"}  # whose offsets the engine reads itself
+        if not kinds:
             return self.dispatch, self.handover[engine]
-        return self.once(("address", engine, View in found), lambda: self.addressed(engine, View in found))
+        return self.once(("address", engine, View in kinds), lambda: self.addressed(engine, View in kinds))
 
     def addressed(self, engine: Engine, loaded: bool) -> tuple[int, int]:
         """The same of one whose address a register gives, or a number that the sequencer loads."""
-        ticks, usual = self.chip.chip.ticks, self.chip("sequencer.dispatch_ns")
-        busy = max(usual, control.dynamic_ns(engine, self.chip)) if loaded else usual + self.chip("sequencer.register_address_ns")
-        later = busy - usual + self.chip(f"sequencer.{engine.name.lower()}.handover_ns")
-        return self.cost(same(ticks(busy), ticks(busy))), self.delay(max(1, ticks(later)))
+        return self.cost(partial(found.addressed, engine, loaded)), self.delay(partial(found.handed_later, engine, loaded))
 
     def execute(self, index: int, step: Step, handed: tuple[int, ...], began: tuple[int, ...]) -> None:
         """The rows on the engine's own stream: the first waits to be handed over, the last raises the step's semaphores."""
         instruction, engine = step.instruction, step.engine
         stream = self.behind[engine]
         if isinstance(instruction, LoadWeights):
-            cost = self.once(instruction, lambda: self.cost(tensor.weights(instruction.work(), self.chip)))
+            cost = self.once(instruction, lambda: self.weights(instruction.work()))
             first = (self.loaded, ADD, 1, AT_STREAMED, self.loaded_delay, *began)
             stream.add(index, EXECUTE, cost, LOADS, waits=handed, updates=(*first, *self.updates(step, 2)))
             self.loads += 1
         elif isinstance(instruction, Matmul):
-            cost, units, gap = self.once(instruction, lambda: self.product(instruction))
+            cost, gap = self.once(instruction, lambda: self.product(instruction.work()))
             if not self.loads:
                 raise ProgramError(step.line, "matmul before any ldweights", "weights in the array")
             before = (self.streamed, self.products, *handed) if self.products else handed
             stream.add(index, HANDED, self.one, waits=before, updates=began)
             updates = (self.streamed, ADD, 1, AT_STREAMED, gap, *self.updates(step, 1))  # it reads its operand when it streams
-            stream.add(index, STREAM, cost, STREAMS, units, (self.loaded, self.loads), updates)
+            stream.add(index, STREAM, cost, STREAMS, (self.loaded, self.loads), updates)
             self.products += 1
         else:
             key = (unnumbered(instruction), engine)
-            cost, ports = self.once(key, lambda: self.elementwise(step))
-            stream.add(index, EXECUTE, cost, waits=handed, updates=(*began, *self.updates(step, 1)), ports=ports)
+            cost = self.once(key, lambda: self.elementwise(step))
+            stream.add(index, EXECUTE, cost, waits=handed, updates=(*began, *self.updates(step, 1)))
 
-    def elementwise(self, step: Step) -> tuple[int, int]:
-        """Cost and ports of an instruction on VectorE, ScalarE or GpSimdE."""
+    def elementwise(self, step: Step) -> int:
+        """Cost of an instruction on VectorE, ScalarE or GpSimdE, and its ports."""
         instruction, engine = step.instruction, step.engine
         work, memories = instruction.work(), {v.memory for name, v, _ in instruction.views if not name.endswith(INDEX)}
+        sbuf, psum = Memory.SBUF in memories, Memory.PSUM in memories
         try:
-            cost = self.cost(elementwise.cost(work, engine, self.chip))
-            return cost, elementwise.ports(work, engine, Memory.SBUF in memories, Memory.PSUM in memories, self.chip)
+            return self.once((work, engine, sbuf, psum), lambda: self.engine_cost(work, engine, sbuf, psum))
         except (Unsupported, Unspecified) as e:
             raise e.at(f"{step.line} {engine.name.lower()} {instruction.mnemonic}".strip()) from None
 
-    def product(self, instruction: Matmul) -> tuple[int, int, int]:
-        cost, units, gap = tensor.stream(instruction.work(), self.chip)
-        return self.cost(cost), units, self.delays_by_state(gap)
+    def engine_cost(self, work: Work, engine: Engine, sbuf: bool, psum: bool) -> int:
+        cost = self.cost(partial(elementwise.cost, work, engine))
+        if used := (find := partial(elementwise.ports, work, engine, sbuf, psum))(self.chip):
+            self.costs.values.ports[cost] = used
+        self.costs.ports[cost] = find
+        return cost
+
+    def weights(self, work: Work) -> int:
+        return self.once(("weights", work), lambda: self.cost(partial(tensor.weights, work)))
+
+    def product(self, work: Work) -> tuple[int, int]:
+        """Indices of its cost, which has units of the throttle, and of the delay to the next product."""
+        return self.once(("product", work), lambda: self.new_product(work))
+
+    def new_product(self, work: Work) -> tuple[int, int]:
+        cost, find = self.cost(partial(found.of_stream, 0, work)), partial(found.of_stream, 1, work)
+        self.costs.values.units[cost], self.costs.units[cost] = find(self.chip), find
+        return cost, self.delay(partial(found.of_stream, 2, work))
 
     def updates(self, step: Step, beside: int) -> tuple[int, ...]:
         """The step's own updates of a row that has `beside` hidden ones: on read at its start, on completion at its finish."""
         if not step.updates:
             return NONE
         if self.hop_delay < 0:
-            self.hop_delay = self.delay(self.hop)
+            self.hop_delay = self.delay(partial(found.ticks, "semaphore.latency_ns"))
         if beside + len(step.updates) > MAX_UPDATES:
             raise Unimplemented(step.line, f"{len(step.updates)} updates on one instruction", f"at most {MAX_UPDATES - beside}")
         if len(step.updates) == 1:
@@ -291,11 +301,11 @@ class _Lowering:
     @cached_property
     def ring_limit(self) -> int:
         """Unfinished stores of a ring at which the next one stalls; 0: never."""
-        return int(self.chip("dma.store_ring_limit"))
+        return self.of_structure("dma.store_ring_limit")
 
     @cached_property
     def engines(self) -> int:
-        return int(self.chip("dma.engines"))
+        return self.of_structure("dma.engines")
 
     def shape(self, index: int, engine: Engine, dma: Dma) -> _Shape:
         """What the DMA's shape decides; where in HBM it reads or writes makes no difference."""
@@ -312,22 +322,17 @@ class _Lowering:
         return shape
 
     def new_shape(self, index: int, engine: Engine, dma: Dma) -> _Shape:
-        ticks, latency = self.chip.chip.ticks, self.options.dma_latency_ns.get(index)
-        if latency is None:
-            shares = dma_timing.shares(dma, self.chip)
-        else:  # it meets no DMA engine
-            shares = [dma_timing.Share(-1, 1, 0, max(1, ticks(latency) - 1), 0, 0, False, 0, 0, 0, 0, -1)]
-        rows = sum(dma_timing.rows_by_engine(dma, self.chip)[0])
-        shown, accept = 0, (-1, -1)
+        find, costs, accept = partial(found.block, dma, self.options.dma_latency_ns.get(index)), self.costs, (-1, -1)
+        costs.values.blocks.append(find(self.chip))
+        costs.block.append(find)
+        shows = None
         if dma.generation == "software":
-            interval, latency_ticks, shows = dma_timing.software(dma, rows, self.chip)
-            accept = self.cost(same(interval, latency_ticks)), self.delay(max(1, latency_ticks))
-            trigger = self.cost(same(1, shows))
+            accept = self.cost(partial(found.accepted, dma)), self.delay(partial(found.made, dma))
+            trigger = self.cost(partial(found.software_trigger, dma))
         else:
-            cost = dma_timing.trigger(dma, engine, rows, self.chip)
-            trigger, shown = self.cost(cost), cost.latency[0]
-        self.blocks.append(np.array([attrs.astuple(s) for s in shares], np.int64).reshape(-1, len(SHARE)))
-        return _Shape(len(self.blocks) - 1, len(shares), trigger, shown, self.delay(dma_timing.done_ticks(dma, self.chip)), *accept)
+            trigger = self.cost(shows := partial(found.trigger, dma, engine))
+        done = self.delay(partial(found.done, dma))
+        return _Shape(len(costs.block) - 1, len(costs.values.blocks[-1]), trigger, shows, done, *accept)
 
     def software_trigger(self, index: int, step: Step, waits: tuple[int, ...], dma: int, shape: _Shape) -> None:
         """GpSimd builds the descriptors; a trace shows the trigger when they are done."""
@@ -345,11 +350,14 @@ class _Lowering:
             return NONE
         done = self.hidden(f"store {len(before) - limit} of ring {ring}")
         at = before[-limit] * PER_DMA
-        self.dmas[at + 3], self.dmas[at + 4] = done, self.once(("gap", shape.shown), lambda: self.store_gap(shape))
-        return done, len(self.blocks[self.dmas[at + 2]])
+        self.dmas[at + 3], self.dmas[at + 4] = (
+            done,
+            self.once(("gap", shape.trigger), lambda: self.store_gap(shape)),
+        )
+        return done, len(self.costs.values.blocks[self.dmas[at + 2]])
 
     def store_gap(self, shape: _Shape) -> int:
-        return self.delay(max(0, self.chip.chip.ticks(self.chip("dma.store_ring_gap_ns")) - shape.shown))
+        return self.delay(partial(found.store_gap, shape.shows))
 
     def ring(self, engine: Engine, dma: Dma) -> int:
         """One in-order ring per issuing queue and way of making descriptors."""
@@ -375,36 +383,29 @@ class _Lowering:
 
     # ---- the table
 
-    def table(self, steps: int) -> Table:
+    def table(self, steps: int) -> tuple[Table, Reader, Costs]:
         """Number the rows, fan the DMAs out, and pack the columns."""
         rows = [records(s.rows, PER_ROW) for s in self.streams]
-        step, role, cost, rule, work, waits, updates, dma = (joined(rows, k) for k in range(PER_ROW))
+        step, role, cost, rule, waits, updates, dma = (joined(rows, k) for k in range(PER_ROW))
         triggers = np.flatnonzero(dma >= 0)
         dmas = records(self.dmas, PER_DMA)[dma[triggers]]
-        sizes = ints(len(b) for b in self.blocks)
-        fan = sizes[dmas[:, 2]]
+        costs = attrs.evolve(self.costs, place=dmas[:, 2].copy(), described=bool(self.described), structure=frozenset(self.structure))
+        fan = ints(len(b) for b in costs.values.blocks)[costs.place]
         fans = np.zeros(len(step), np.int64)
         fans[triggers] = fan
-        # column by column: a large program has millions of transfers
-        shares = np.concatenate([*self.blocks, np.zeros((0, len(SHARE)), np.int64)]).T.copy()
-        place = spread((np.cumsum(sizes) - sizes)[dmas[:, 2]], fan)
-        columns = {name: column[place] for name, column in zip(SHARE, shares, strict=True)}
         by_dma, place, count_by_transfer = self.transfer_updates(dma[triggers], fan)
         raised = [records(s.updates, PER_UPDATE) for s in self.streams]
         semaphore, *others = (picked_behind(joined(raised, k), by_dma[k], place) for k in range(PER_UPDATE))
-        columns |= dict(zip(("update_op", "update_value", "update_when", "update_delay"), others, strict=True))
+        columns: dict[str, Any] = dict(zip(("update_op", "update_value", "update_when", "update_delay"), others, strict=True))
+        columns |= costs.columns(costs.values, cost, self.chip, self.options)
         wait = [records(s.waits, PER_WAIT) for s in self.streams]
         waited = joined(wait, 0)
         present = np.zeros(HARDWARE_SEMAPHORES + len(self.hidden_names), np.bool_)
         present[waited] = present[semaphore] = True
         number = np.cumsum(present) - 1  # of each semaphore among those that are used
         wait_row, start_row, finish_row = shown_rows(steps, step, role, updates)
-        ticks, reader = self.chip.chip.ticks, self.chip
-        unheard = reader.chip.reader()  # a table has a throttle and servers also where nothing uses them: no result rests on those
-        of_dma = reader if len(dmas) else unheard
-        return Table(
+        table = Table(
             stream_names=(*(e.label for e in Engine), *(f"{e.label} engine" for e in COMPUTE), DGE),
-            stream_start=ints([*(ticks(reader(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine), *(0,) * (len(COMPUTE) + 1)]),
             stream_ptr=pointer(ints(len(s.rows) // PER_ROW for s in self.streams)),
             # Elementwise engines are pipelines: a short instruction does not overtake a long one (assumed; the
             # replayed streams never come near). Weight loads do end before the product that runs ahead of them.
@@ -413,35 +414,22 @@ class _Lowering:
             role=np.append(role, np.broadcast_to(np.int64(Role.TRANSFER), int(fan.sum()))),
             cost=cost,
             rule=rule,
-            work=work,
-            ports=np.concatenate([np.frombuffer(s.ports, np.int64) if s.ports else np.zeros(0, np.int64) for s in self.streams]),
             fan_ptr=pointer(fans),
             wait_ptr=pointer(waits),
             wait_semaphore=number[waited],
             wait_value=joined(wait, 1),
             update_ptr=pointer(np.concatenate([updates, count_by_transfer])),
             update_semaphore=number[semaphore],
-            cost_issue=np.array([c.issue for c in self.costs], np.int64).reshape(-1, STATES),
-            cost_latency=np.array([c.latency for c in self.costs], np.int64).reshape(-1, STATES),
-            cost_load=np.array([c.load for c in self.costs], np.int64).reshape(-1, STATES),
-            delays=np.array(list(self.delays), np.int64).reshape(-1, STATES),
             ring=np.repeat(dmas[:, 1], fan),
             **columns,
-            drain=dma_timing.core_limit(of_dma).drain,
-            servers=of_dma("dma.engines"),
             rings=max(1, len(self.rings)),
             semaphores=int(present.sum()),
             semaphore_names=tuple(self.semaphore_name(s) for s in np.flatnonzero(present).tolist()),
-            follow_window=ticks(of_dma("dma.follow_window_ns")),
-            recent=ticks(of_dma("dma.recent_load_ns")),
-            queued=ticks(reader("dma.software.shown_queued_ns")) if self.described else 0,
-            packet_shown=ticks(self.chip.chip.numbers["dma.packet_shown_ns"].value),  # no time rests on it
-            throttle=tensor.throttle(reader if work.any() else unheard, self.options.gate_phase_ns),
-            ticks_per_ns=self.chip.chip.ticks_per_ns,
             wait_row=wait_row,
             start_row=start_row,
             finish_row=finish_row,
         )
+        return table, self.chip, attrs.evolve(costs, used=frozenset(self.chip.used))
 
     def transfer_updates(self, order: Ints, fan: Ints) -> tuple[Ints, Ints, Ints]:
         """The updates of every DMA, their index for those of every transfer, and how many each transfer has.
@@ -465,12 +453,6 @@ class _Lowering:
         if semaphore >= HARDWARE_SEMAPHORES:
             return self.hidden_names[semaphore - HARDWARE_SEMAPHORES]
         return self.names.get(semaphore, f"S[{semaphore}]")
-
-
-# a transfer's columns of the table, by the field of its share
-SHARE = (
-    "server", "arrival", "packets", "packet", "first", "last", "load", "busy_delay", "busy_stall", "units", "burst", "settle",
-)  # fmt: skip
 
 
 def _waits(step: Step) -> tuple[int, ...]:
@@ -512,25 +494,12 @@ def joined(parts: Sequence[Ints], column: int) -> Ints:
     return np.concatenate([p[:, column] for p in parts])
 
 
-def spread(starts: Ints, counts: Ints) -> Ints:
-    """Indices of ragged pieces one after another: starts[0], starts[0] + 1, … counts[0] of them, then the next piece."""
-    before = np.cumsum(counts) - counts
-    out = np.repeat(starts - before, counts)
-    out += np.arange(len(out))
-    return out
-
-
 def picked_behind(first: Ints, values: Ints, place: Ints) -> Ints:
     """`first`, then the values at the places, without an array of these between."""
     out = np.empty(len(first) + len(place), np.int64)
     out[: len(first)] = first
     np.take(values, place, out=out[len(first) :], mode="clip")  # every place is inside; other modes make a copy
     return out
-
-
-def ints(values: Iterable[int]) -> Ints:
-    """A column."""
-    return np.fromiter(values, np.int64)
 
 
 def pointer(counts: Ints) -> Ints:

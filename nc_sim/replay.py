@@ -13,8 +13,9 @@ import numpy as np
 
 from . import chip as chips
 from .chip import Chip
+from .costs import Options
 from .isa import Engine
-from .lower import Options, lower
+from .lower import lower
 from .mechanisms import without as overrides_without
 from .notebook import Shown
 from .simulate import finite, require_engine, run

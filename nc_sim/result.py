@@ -12,6 +12,7 @@ import numpy as np
 
 from .alike import Alike, alike
 from .collection import without_collection
+from .costs import Costs
 from .isa import Engine, Memory, Step
 from .isa.dma import Dma
 from .isa.errors import ProgramError
@@ -59,6 +60,7 @@ class Result(Shown):
     program: Program
     compiled: Compiled
     table: Table
+    costs: Costs = attrs.field(repr=False)  # how the table's costs were found: other chip numbers are put in by them
     timeline: Timeline  # ticks per table row; `chip.ns` converts
     outputs: Mapping[str, np.ndarray] = attrs.field(converter=Outputs)
     used: tuple[str, ...]  # names of the chip numbers that the run rests on

@@ -18,12 +18,13 @@ from .allocate import allocate
 from .chip import Chip, Reader
 from .collection import without_collection
 from .control import check_room
+from .costs import Costs, Options, with_costs
 from .execution import MAX_ITERATIONS, executed
 from .expand import Expanded, expand
 from .explain import deadlock
 from .isa import Engine, Step
 from .isa.errors import Deadlock, InternalError, ProgramError, Race, Unsupported
-from .lower import Options, lower
+from .lower import lower_with_costs
 from .mechanisms import without as overrides_without
 from .memory import Memories
 from .numerics import Numerics, one_thread, replay
@@ -153,7 +154,7 @@ def simulate(
     given = dict(inputs or {})
     wanted = _check_inputs(program.tensors, given, values)
     control = Control(inputs=given if wanted else None, max_iterations=max_iterations)
-    compiled, used, table, timeline, memories = _decided(program, data, control, Options(phase), probes, progress, engine)
+    compiled, used, table, costs, timeline, memories = _decided(program, data, control, Options(phase), probes, progress, engine)
     found: list[str] = []
     observed: list[str] = []
     if compiled.explicit and races != "ignore":
@@ -163,10 +164,10 @@ def simulate(
             if races == "error":
                 raise
             found.append(str(e))
-    spread = _phase_range(compiled, data, engine, progress) if phase_range else None
+    spread = _phase_range(compiled, table, costs, engine, progress) if phase_range else None
     outputs = {} if memories is None else {t.name: memories.tensor(t) for t in compiled.tensors.values() if t.kind == "output"}
     return Result(
-        program=program, compiled=compiled, table=table, timeline=timeline, outputs=outputs, used=tuple(sorted(used.used)),
+        program=program, compiled=compiled, table=table, costs=costs, timeline=timeline, outputs=outputs, used=tuple(sorted(used.used)),
         races=tuple(found), observed_semaphores=tuple(observed), phase_range_ns=spread, without=tuple(without or ()),
         gate_phase_ns=float(gate_phase_ns),
     )  # fmt: skip
@@ -175,17 +176,17 @@ def simulate(
 def _decided(
     program: Program, chip: Chip, control: Control, options: Options, probes: Sequence[Probe],
     progress: Tell | None, engine: str,
-) -> tuple[Compiled, Reader, Table, Timeline, Memories | None]:  # fmt: skip
+) -> tuple[Compiled, Reader, Table, Costs, Timeline, Memories | None]:  # fmt: skip
     """Compile and run a program, again if an explicit one loads registers with other values in time than control was decided with."""
     for _ in range(MAX_DECISIONS):
         with without_collection():
             compiled, used = compile_program(program, chip, progress, control)
-            table, lowered = lower(compiled.steps, chip, options, compiled.semaphores, _stage("lower", progress))
+            table, lowered, costs = lower_with_costs(compiled.steps, chip, options, compiled.semaphores, _stage("lower", progress))
             if progress is not None:
                 progress(sum(SHARES.values()), sum(SHARES.values()))
         used.used.update(lowered.used)
         if control.inputs is None:
-            return compiled, used, table, run(table, compiled.steps, probes, progress, engine), None
+            return compiled, used, table, costs, run(table, compiled.steps, probes, progress, engine), None
         memories = Memories(compiled.tensors, compiled.addresses, used, control.inputs)
         values = Numerics(compiled.steps, table, memories, used("dma.partitions_per_engine"))
         at_once = not compiled.loads or not compiled.explicit  # else probes see only the run that counts
@@ -199,7 +200,7 @@ def _decided(
             if (seen := _seen(compiled, values.loads)) is None:
                 for probe in () if at_once else probes:
                     replay(table, timeline, probe, progress)
-                return compiled, used, table, timeline, memories
+                return compiled, used, table, costs, timeline, memories
         control = attrs.evolve(control, observed=seen)
     raise Unsupported(program.name, f"control that is still another after {MAX_DECISIONS} runs", "loads whose order is certain")
 
@@ -276,16 +277,18 @@ def _check_inputs(tensors: Mapping[str, Tensor], given: Mapping[str, np.ndarray]
     return wanted
 
 
-def _phase_range(compiled: Compiled, chip: Chip, engine: str, progress: Tell | None = None) -> tuple[float, float]:
+def _phase_range(compiled: Compiled, table: Table, costs: Costs, engine: str, progress: Tell | None = None) -> tuple[float, float]:
     """Shortest and longest body over the phases of the clock gate's window, ns."""
+    chip = costs.chip
     reader = chip.reader()
     windows = reader("tensor.gate.kind") == "windows"  # nothing else has a phase
     window = Fraction(reader("tensor.gate.window_cycles") * 1000, reader("clock.sync_mhz")) if windows else Fraction(0)
     lengths = []
     phases = PHASES if windows else 1
     for k in range(phases):
-        table, _ = lower(compiled.steps, chip, Options(window * k / PHASES), compiled.semaphores)
-        lengths.append(chip.ns(body_ticks(table, run(table, compiled.steps, engine=engine))))
+        shifted = with_costs(table, costs, chip, Options(window * k / PHASES))
+        assert shifted is not None  # the chip is the same
+        lengths.append(chip.ns(body_ticks(shifted[0], run(shifted[0], compiled.steps, engine=engine))))
         if progress is not None:
             progress(k + 1, phases)
     return min(lengths), max(lengths)

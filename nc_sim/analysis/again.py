@@ -11,9 +11,10 @@ import attrs
 import numpy as np
 
 from ..chip import Chip, Number
+from ..costs import Options, with_costs
 from ..execution import DependsOnData
 from ..isa.errors import ChipError, ProgramError, Unsupported
-from ..lower import Options, lower
+from ..lower import lower_with_costs
 from ..progress import Tell
 from ..result import Result
 from ..schema import SCHEMA
@@ -26,7 +27,7 @@ def again(result: Result, what_if: Mapping[str, Any], engine: str = "auto") -> R
     """The run with chip numbers replaced, timing only. Errors as those of `simulate`.
 
     Where the compiled program does not rest on one of them, only costs are looked up anew: the steps, their addresses and
-    semaphores stay, and so does the result but for its times.
+    semaphores stay, the rows of the table too where they do not rest on it, and so does the result but for its times.
     """
     chip = result.chip.what_if(what_if)
     lacking = any(result.chip.numbers[k].value is None for k in what_if)
@@ -34,10 +35,14 @@ def again(result: Result, what_if: Mapping[str, Any], engine: str = "auto") -> R
         found = simulate(result.program, chip, values=False, gate_phase_ns=result.gate_phase_ns, races="ignore", engine=engine)
         return attrs.evolve(found, without=result.without)
     compiled = attrs.evolve(result.compiled, chip=chip)
-    table, reader = lower(compiled.steps, chip, Options(Fraction(result.gate_phase_ns)), compiled.semaphores)
+    options, costs = Options(Fraction(result.gate_phase_ns)), result.costs
+    if (changed := with_costs(result.table, costs, chip, options)) is not None:
+        table, reader = changed
+    else:
+        table, reader, costs = lower_with_costs(compiled.steps, chip, options, compiled.semaphores)
     timeline = run(table, compiled.steps, engine=engine)
     used = tuple(sorted(compiled.used | reader.used))
-    return attrs.evolve(result, compiled=compiled, table=table, timeline=timeline, outputs={}, used=used, phase_range_ns=None)
+    return attrs.evolve(result, compiled=compiled, table=table, costs=costs, timeline=timeline, outputs={}, used=used, phase_range_ns=None)
 
 
 def saved(folder: str | Path, engine: str = "auto", progress: Tell | None = None) -> Result:

@@ -17,6 +17,7 @@ import pytest
 
 from nc_sim import chip as chips
 from nc_sim import core
+from nc_sim.costs import Options
 from nc_sim.isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, View, Wait, When
 from nc_sim.isa.control import EventSemaphore
 from nc_sim.isa.dma import DmaDirect2d
@@ -24,7 +25,7 @@ from nc_sim.isa.errors import Deadlock, ProgramError
 from nc_sim.isa.scalar import Activate, TableLoad
 from nc_sim.isa.tensor import LoadWeights, Matmul
 from nc_sim.isa.vector import Reciprocal, TensorCopy, TensorReduce, TensorScalar
-from nc_sim.lower import Options, lower
+from nc_sim.lower import lower
 from nc_sim.table import Role, Table
 from nc_sim.timeline import Timeline, step_ends
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 
 from naive_engine import Naive
 from nc_sim import Program, Result, core, simulate, workloads
-from nc_sim.lower import Options, lower
+from nc_sim.costs import Options
+from nc_sim.lower import lower
 from nc_sim.profile import packets, source
 from nc_sim.testing import programs
 
