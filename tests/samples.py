@@ -22,6 +22,7 @@ HOST = {
     "uint8": np.dtype(np.uint8), "uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32),
     "float8_e4m3": np.dtype(ml_dtypes.float8_e4m3), "float8_e4m3fn_x4": np.dtype(np.uint32), "float8_e5m2_x4": np.dtype(np.uint32),
 }  # fmt: skip
+F32, BF16, I32, U32, U16 = "float32", "bfloat16", "int32", "uint32", "uint16"
 Tiles = dict[str, View]
 PARTITIONS = 128
 MOST = 4096  # elements of one operand in PSUM
@@ -31,8 +32,9 @@ MOST = 4096  # elements of one operand in PSUM
 class Sample:
     """One call: tiles by name and what they hold, and what must stand in some of them after it.
 
-    `call` gets the program and the tiles, and the inputs in HBM as `name.hbm`: longer ones are there alone. `results` are in float64 or integers and
-    are rounded to the tile's type here. `error` is the largest difference allowed, relative to the result and to 1.
+    `call` gets the program and the tiles, and the inputs in HBM as `name.hbm`; those of more rows than partitions are there
+    alone. `results` are in float64 or integers and are rounded to the tile's type here. `error` is the largest difference
+    allowed, relative to the result and to 1.
     """
 
     call: Callable[[Program, Tiles], Any]
@@ -42,7 +44,24 @@ class Sample:
     error: float = 0.0
 
 
-def run(samples: Sequence[Sample], chip: Any) -> None:
+@attrs.frozen
+class Window:
+    """Where in a wider tile an operand is: so many elements from one to the next, the first after so many, in this order or backwards."""
+
+    gap: int = 1
+    before: int = 0
+    backwards: bool = False
+
+    def tile(self, p: Program, shape: tuple[int, ...], dtype: str, psum: bool) -> View:
+        """A new operand; of more than two dimensions it is a tile of its own."""
+        make = p.psum if psum else p.sbuf
+        if self == Window() or len(shape) != 2:
+            return make(shape, dtype)
+        wide = make((shape[0], self.before + self.gap * shape[1]), dtype)[:, self.before :: self.gap]
+        return wide[:, ::-1] if self.backwards else wide
+
+
+def run(samples: Sequence[Sample], chip: Any, window: Window = Window()) -> None:
     """All samples in one program on a chip; AssertionError names the first whose result is another."""
     p, inputs = Program("samples"), dict[str, np.ndarray]()
     for k, sample in enumerate(samples):
@@ -52,15 +71,15 @@ def run(samples: Sequence[Sample], chip: Any) -> None:
             tiles[f"{name}.hbm"] = source = p.input(f"i{k}_{name}", np.shape(array), dtype)
             if len(array) > PARTITIONS:
                 continue
-            tiles[name] = p.sbuf(np.shape(array), dtype)
+            tiles[name] = window.tile(p, np.shape(array), dtype, psum=False)
             p.dma_copy(dst=tiles[name], src=source)
             if name in sample.psum:
-                there = p.psum(np.shape(array), dtype)
+                there = window.tile(p, np.shape(array), dtype, psum=True)
                 p.tensor_copy(dst=there, src=tiles[name])
                 tiles[name] = there
         for name, (wanted, dtype) in sample.results.items():
             if name not in tiles:
-                tiles[name] = p.psum(wanted.shape, dtype) if name in sample.psum else p.sbuf(wanted.shape, dtype)
+                tiles[name] = window.tile(p, wanted.shape, dtype, psum=name in sample.psum)
         sample.call(p, tiles)
         for name, (wanted, dtype) in sample.results.items():
             found = tiles[name]
