@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from calls import CALLS, CHIPS, numbers
 from samples import Window, run
 
-FEW = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=3)
+FEW = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=2)
 WINDOWS = st.builds(Window, st.integers(1, 3), st.integers(0, 5), st.booleans())
 
 
