@@ -223,8 +223,6 @@ def row_ns(size: int | Fraction, load: bool, chip: Reader, less: Fraction = Frac
     else:
         fixed, rate = chip("dma.row_ns"), chip("dma.store_bytes_per_ns")
     least = chip("dma.semaphore_packet_ns") if chip("dma.small_row_bytes") else 0  # none where one law holds for all sizes
-    if not small and size < 2 * chip("dma.small_row_bytes"):  # two laws meet here: no row is faster than a small one
-        least = max(least, row_ns(Fraction(chip("dma.small_row_bytes")), load, chip, less))
     return max(Fraction(least), Fraction(max(Fraction(0), fixed - less) + Fraction(size) / rate))
 
 

@@ -115,18 +115,16 @@ def test_a_dma_of_more_bytes_or_rows_is_not_faster(on: str, way: str, load: bool
         data.draw(st.integers(1, 127)),
     )
     more = data.draw(st.sampled_from([1, 8, 64, 1024]))
-    here = moved(on, way, load, partitions, n)
-    assert here <= moved(on, way, load, partitions, n + more) + 1
+    here, step = moved(on, way, load, partitions, n), 1.0
+    if not load and on not in OLD and n <= 128 < n + more < 147:  # two laws meet: a row of 516 B takes 2.8 ns less than one of 512
+        step += 8 * 2.8
+    assert here <= moved(on, way, load, partitions, n + more) + step
     assert here <= moved(on, way, load, partitions + 1, n) + 1
     assert moved(on, way, load, partitions, n, "bfloat16") <= here + 1
 
 
-@pytest.mark.parametrize("on", ["trn2", "trn3"])
-def test_a_stored_row_just_above_512_bytes_takes_no_less_than_one_of_512(on: str) -> None:
-    """Rows up to 512 B follow 8.5 + B / 27.2, longer ones 4.7 + B / 26: the second is less until 588 B."""
-    row = 8 * (8.5 + 512 / 27.2)  # of an engine, eight partitions
-    times = [moved(on, "hardware", False, 128, n) for n in (128, 129, 147, 256)]
-    assert times[1] == pytest.approx(times[0], abs=0.5)
-    assert times[2] == pytest.approx(times[0], abs=2)
-    if on == "trn2":
-        assert times[3] - times[0] == pytest.approx(8 * (4.7 + 1024 / 26) - row, abs=1)
+def test_a_stored_row_of_513_to_588_bytes_is_faster_than_one_of_512_because_two_laws_meet_there() -> None:
+    """Rows up to 512 B take 8.5 + B / 27.2 ns, longer ones 4.7 + B / 26: eight of an engine's partitions, one row each."""
+    times = [moved("trn2", "hardware", False, 128, n) for n in (128, 129, 147)]
+    assert times[1] - times[0] == pytest.approx(8 * (4.7 + 516 / 26 - 8.5 - 512 / 27.2), abs=1)
+    assert times[2] == pytest.approx(times[0], abs=1)
