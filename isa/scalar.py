@@ -160,7 +160,8 @@ class TableLoad(Instruction):
 class Activation(_Elementwise):
     """dst = op(data * scale + bias); with `reduce_op` and `reduce_res`, also the sum over the free axes.
 
-    `scale` and `bias` are numbers or [P, 1] views; arithmetic is float32. Reading the sums out is a second instruction.
+    `scale` and `bias` are numbers or [P, 1] views, on NeuronCore-v2 a bias is a view; arithmetic is float32. Reading the sums
+    out is a second instruction.
     """
 
     dst: View = of(WRITE)

@@ -54,7 +54,10 @@ class _Elementwise(Instruction):
 
 @instruction(Engine.VECTOR, Engine.GPSIMD, source="nki.isa.tensor_tensor")
 class TensorTensor(_Elementwise):
-    """dst = data1 <op> data2, elementwise."""
+    """dst = data1 <op> data2, elementwise.
+
+    GpSimd does int32 and uint32 arithmetic, exactly, and power, which no other engine does.
+    """
 
     dst: View = of(WRITE)
     data1: View = of(READ)
@@ -102,7 +105,10 @@ class TensorTensor(_Elementwise):
 
 @instruction(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, source="nki.isa.tensor_scalar")
 class TensorScalar(_Elementwise):
-    """dst = (data <op0> operand0) <op1> operand1; operands are numbers or [P, 1] views."""
+    """dst = (data <op0> operand0) <op1> operand1; operands are numbers or [P, 1] views.
+
+    GpSimd does rsqrt alone; ScalarE, from NeuronCore-v3 on, multiply then add, multiply, or add, on v4 all arithmetic operators.
+    """
 
     dst: View = of(WRITE)
     data: View = of(READ)
