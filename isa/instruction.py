@@ -52,7 +52,9 @@ class Work:
     elements: int = 0
     psum_read: bool = False
     psum_write: bool = False
-    sixteen_bit: bool = False  # every streamed operand has 16 bits (the four-fold mode's condition)
+    sixteen_bit: bool = False  # every streamed operand has 16 bits
+    half: bool = False  # every one is bfloat16 or float16 (the condition of the fast modes of moves)
+    small: bool = False  # every one is bfloat16, float16 or fp8
     widening: bool = False  # the destination's elements are wider than a source's
     narrowing: bool = False  # or narrower
     streams: int = 0  # operands read element by element (elementwise engines)

@@ -48,6 +48,16 @@ def check_operands(i: Activate | Activation | ActivationReduce) -> None:
         i.require(i.bias.dtype.name != "tfloat32", "bias is tfloat32", "any other type")
 
 
+def check_bias(i: Activate | Activation | ActivationReduce, target: Target) -> None:
+    """The chip's activations take such a bias."""
+    if i.bias is None or target.feature("scalar.number_bias"):
+        return
+    if i.op == "reciprocal":
+        raise Unsupported(i.mnemonic, "a bias with op=reciprocal", "no bias, or NeuronCore-v3 or newer", i.source)
+    if not isinstance(i.bias, View) and i.bias != 0:
+        raise Unsupported(i.mnemonic, f"bias={i.bias}", "a [P, 1] view, or NeuronCore-v3 or newer", i.source)
+
+
 def check_sums(i: Activation | ActivationReduce | Activate2) -> None:
     """The sums fit where they are asked for."""
     if i.reduce_res is not None:
@@ -71,6 +81,10 @@ class Activate(_Elementwise):
 
     def check(self) -> None:
         check_operands(self)
+
+    def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        check_bias(self, target)
+        return (self,)
 
     def accumulator(self) -> tuple[str, int]:
         did = {"reset": "sets", "reset_reduce": "sets", "reduce": "adds"}
@@ -146,7 +160,8 @@ class TableLoad(Instruction):
 class Activation(_Elementwise):
     """dst = op(data * scale + bias); with `reduce_op` and `reduce_res`, also the sum over the free axes.
 
-    `scale` and `bias` are numbers or [P, 1] views; arithmetic is float32. Reading the sums out is a second instruction.
+    `scale` and `bias` are numbers or [P, 1] views, on NeuronCore-v2 a bias is a view; arithmetic is float32. Reading the sums
+    out is a second instruction.
     """
 
     dst: View = of(WRITE_INDIRECT)
@@ -165,6 +180,7 @@ class Activation(_Elementwise):
         check_sums(self)
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        check_bias(self, target)
         cmd = self.reduce_cmd
         if self.reduce_res is not None and cmd == "idle":
             cmd = "reset_reduce"  # as nki.isa.activation_reduce: the result holds this instruction's sums only
@@ -193,6 +209,7 @@ class ActivationReduce(_Elementwise):
         check_sums(self)
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        check_bias(self, target)
         yield Activate(dst=self.dst, op=self.op, data=self.data, bias=self.bias, scale=self.scale, reduce_cmd="reset_reduce")
         if self.reduce_res is not None:
             yield ReadAccumulator(dst=self.reduce_res)

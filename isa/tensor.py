@@ -268,7 +268,8 @@ def check_tiles_of(i: Instruction, size: tuple[int, ...], target: Target) -> Non
 class NcMatmul(Instruction):
     """dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; K runs along partitions, dst is in PSUM.
 
-    `accumulate=None`: the first write to the destination overwrites, later ones accumulate. The `onezero` flags say
+    `accumulate=None`: the first write to the destination overwrites, later ones accumulate. Before NeuronCore-v4 a product adds
+    only to what products wrote. The `onezero` flags say
     that an operand holds only 0 and 1, which saves fp32 a pass. `perf_mode="double_row"`: fp8 operands [K, 2, M] and [K, 2, N]
     contract over 2 K numbers. `tile_position` and `tile_size`, both (row, column), choose a tile of the array.
     """

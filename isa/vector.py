@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .fields import ALU, INDIRECT, READ, WRITE, WRITE_INDIRECT, Axes, Flag, Maybe, Scalar, of
-from .instruction import Engine, Instruction, Target, Work, instruction
+from .instruction import REGISTRY, Engine, Instruction, Target, Work, instruction
 from .ops import alu_op, apply, reduce
 from .view import Memory, View
+
+HALVES = ("bfloat16", "float16")
 
 
 def streamed(kind: str, *views: View, vectors: int = 0, flops: int = 0) -> Work:
@@ -22,6 +24,8 @@ def streamed(kind: str, *views: View, vectors: int = 0, flops: int = 0) -> Work:
         psum_read=any(v.memory is Memory.PSUM for v in sources),
         psum_write=dst.memory is Memory.PSUM,
         sixteen_bit=all(v.dtype.itemsize == 2 for v in views),
+        half=all(v.dtype.name in HALVES for v in views),
+        small=all(v.dtype.kind == "float" and v.dtype.itemsize <= 2 for v in views),
         widening=any(v.dtype.itemsize < dst.dtype.itemsize for v in sources),
         narrowing=any(v.dtype.itemsize > dst.dtype.itemsize for v in sources),
         streams=len(sources),
@@ -50,7 +54,10 @@ class _Elementwise(Instruction):
 
 @instruction(Engine.VECTOR, Engine.GPSIMD, source="nki.isa.tensor_tensor")
 class TensorTensor(_Elementwise):
-    """dst = data1 <op> data2, elementwise."""
+    """dst = data1 <op> data2, elementwise.
+
+    GpSimd does int32 and uint32 arithmetic, exactly, and power, which no other engine does.
+    """
 
     dst: View = of(WRITE_INDIRECT)
     data1: View = of(INDIRECT)
@@ -73,13 +80,15 @@ class TensorTensor(_Elementwise):
 
     def default_engine(self, target: Target) -> Engine:
         psum = any(v.memory is Memory.PSUM for v in (self.dst, self.data1, self.data2))
-        return Engine.GPSIMD if self.native() and not psum else Engine.VECTOR
+        return Engine.GPSIMD if self.op == "power" or (self.native() and not psum) else Engine.VECTOR
 
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
-        legal = engine is Engine.VECTOR or self.native() or self.op == "power"
-        self.require(
-            legal, f"{self.op} of {self.data1.dtype.name} on {engine.label}", "int32 or uint32 arithmetic, or power; VectorE does the rest"
-        )
+        found = f"{self.op} of {self.data1.dtype.name} on {engine.label}"
+        if engine is Engine.GPSIMD:
+            legal = self.native() or self.op == "power"
+            self.require(legal, found, "int32 or uint32 arithmetic, or power; VectorE does the rest")
+        else:
+            self.require(self.op != "power", found, "GpSimd for power")
         return (self,)
 
     def work(self) -> Work:
@@ -96,7 +105,10 @@ class TensorTensor(_Elementwise):
 
 @instruction(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, source="nki.isa.tensor_scalar")
 class TensorScalar(_Elementwise):
-    """dst = (data <op0> operand0) <op1> operand1; operands are numbers or [P, 1] views."""
+    """dst = (data <op0> operand0) <op1> operand1; operands are numbers or [P, 1] views.
+
+    GpSimd does rsqrt alone; ScalarE, from NeuronCore-v3 on, multiply then add, multiply, or add, on v4 all arithmetic operators.
+    """
 
     dst: View = of(WRITE_INDIRECT)
     data: View = of(INDIRECT)
@@ -118,12 +130,18 @@ class TensorScalar(_Elementwise):
             self.require(kinds[0] == kinds[1], f"op0={self.op0}, op1={self.op1}", "both bitvec or both arithmetic operators")
         integers_for_bits(self, self.op0, self.dst, self.data)
 
+    def default_engine(self, target: Target) -> Engine:
+        psum = any(v.memory is Memory.PSUM for _, v, _ in self.views)
+        return Engine.GPSIMD if "rsqrt" in (self.op0, self.op1) and not psum else Engine.VECTOR
+
     def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        pair = (self.op0, self.op1)
         self.require(
             engine is Engine.VECTOR or not alu_op(self.op0).bitvec, f"{self.op0} on {engine.label}", "VectorE for bitvec operators"
         )
-        if engine is Engine.SCALAR:
-            pair = (self.op0, self.op1)
+        if engine is Engine.GPSIMD:
+            self.require("rsqrt" in pair, f"{self.op0}, {self.op1 or 'none'} on {engine.label}", "rsqrt; VectorE does the rest")
+        if engine is Engine.SCALAR and not target.feature("scalar.tensor_scalar.any_operators"):
             self.require(
                 pair in (("multiply", "add"), ("multiply", None), ("add", None)),
                 f"{self.op0}, {self.op1 or 'none'} on Scalar",
@@ -289,7 +307,10 @@ class TensorReduce(_Elementwise):
 
 @instruction(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, source="nki.isa.tensor_copy")
 class TensorCopy(_Elementwise):
-    """dst = src, converted to dst's type. A trace shows COPY where the types agree, CAST where they differ."""
+    """dst = src, converted to dst's type. A trace shows COPY where the types agree, CAST where they differ.
+
+    On ScalarE of NeuronCore-v2 it is an activation that copies, through float32.
+    """
 
     packed: ClassVar[bool] = True
     dst: View = of(WRITE_INDIRECT)
@@ -303,6 +324,13 @@ class TensorCopy(_Elementwise):
         self.on_chip()
         self.same_shape("dst", "src")
         packed_alike(self, self.dst, self.src)
+
+    def expand(self, target: Target, engine: Engine) -> Iterable[Instruction]:
+        if engine is Engine.SCALAR and not target.feature("scalar.tensor_copy.available"):
+            made = REGISTRY["activate"](dst=self.dst, op="copy", data=self.src)  # type: ignore[call-arg]
+            made.check()
+            return (made,)
+        return (self,)
 
     def work(self) -> Work:
         return streamed("copy", self.dst, self.src)

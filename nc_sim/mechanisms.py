@@ -103,8 +103,8 @@ MECHANISMS: dict[str, Mechanism] = {
     "weight-load": Mechanism("time to load stationary operands", {k: 0 for k in SCHEMA if ".load_idle" in k or ".load_behind" in k}),
     "table-load": Mechanism("loading activation tables", {"scalar.table_load_ns": 0}),
     "vector-fast-modes": Mechanism(
-        "two-fold and four-fold VectorEngine rates",
-        {k: 1 for k in SCHEMA if k.startswith("vector.") and k.endswith("_ratio") and not k.startswith(SLOWER)},
+        "two-fold and four-fold rates of VectorE, two-fold of ScalarE",
+        {k: 1 for k in SCHEMA if k.startswith(("vector.", "scalar.")) and k.endswith("_ratio") and not k.startswith(SLOWER)},
     ),
     "pointer-operand": Mechanism(
         "added time of [P, 1] operands", {"vector.pointer_ns": 0, "scalar.function_pointer_ns": 0, "scalar.identity_pointer_ns": 0}

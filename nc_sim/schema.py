@@ -141,6 +141,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "types.e4m3_max", "natural", "largest finite float8_e4m3: 240 or 448"
     yield "types.float8_e4m3fn", "flag", "any operand, of DMA too, may be float8_e4m3fn, the OCP format without infinities"
     yield "types.mx", "flag", "any operand may be of an MX type: packed fp8 and fp4, and their scales float8_e8m0fnu"
+    yield "types.fp8_fast", "flag", "fp8 is as fast as 16-bit floats on VectorE and ScalarE"
     for e in engines:
         yield f"sequencer.{e}.release_ns", "number", "when the engine's queue is released, after Sync"
         yield f"sequencer.{e}.event_semaphore_ns", "number", "duration of EVENT_SEMAPHORE and NOP"
@@ -172,6 +173,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "tensor.loaded_to_stream_ns", "number", "from weights loaded to streaming"
     yield "tensor.double_row", "flag", "fp8 products over twice the rows in the time of one (perf_mode=double_row)"
     yield "tensor.bf16_results", "flag", "products are written to PSUM, and added there, as bfloat16 too"
+    yield "tensor.sums_anywhere", "flag", "products add to what other instructions wrote to PSUM"
     yield "tensor.result_banks", "natural", "PSUM banks that one product may fill"
     yield "tensor.smallest_tile", "natural", "least rows or columns of a tile of the array"
     yield (
@@ -198,7 +200,13 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "tensor.gate.idle_cycles", "natural", "streaks: cycles of the base clock without a product that end one"
 
     yield "scalar.activate2", "flag", "activations take two operators before the function and reduce with more than add"
+    yield "scalar.number_bias", "flag", "the bias of an activation may be a number, and reciprocal has one"
     yield "scalar.cycles_per_element", "number", "cycles to stream one element"
+    yield (
+        "scalar.sixteen_bit_ratio",
+        "number",
+        "time per element of copies and tensor_scalar of 16-bit floats in SBUF, over that of other types",
+    )
     for kind in ("function", "identity", "copy"):
         for memory in ("psum", "sbuf"):
             yield f"scalar.{kind}.{memory}_fixed_ns", "number", f"latency over streaming, {memory.upper()} source"
@@ -218,7 +226,9 @@ def _rows() -> Iterator[tuple[str, str, str]]:
         "functions whose tables are resident together; the first set needs no load, a function in no set has its own",
     )
 
+    yield "scalar.tensor_copy.available", "flag", "ScalarE has tensor_copy as an instruction of its own; else it is an activation"
     yield "scalar.tensor_scalar.available", "flag", "ScalarE has tensor_scalar as an instruction of its own"
+    yield "scalar.tensor_scalar.any_operators", "flag", "it takes all arithmetic operators; else multiply and add"
 
     yield (
         "ports.vector_gpsimd_sbuf",
@@ -235,13 +245,18 @@ def _rows() -> Iterator[tuple[str, str, str]]:
         for ending, doc in (
             ("cycles_per_element", "cycles to stream one element at the base rate"),
             ("sbuf_ratio", "time per element when all operands are in SBUF, over the base"),
-            ("sixteen_bit_ratio", "the same when they are also contiguous and at most 16 bits wide"),
+            (
+                "sixteen_bit_ratio",
+                "the same when they also have 16 bits (moves and tensor_tensor: 16-bit floats) and are contiguous (but for tensor_tensor)",
+            ),
             ("sbuf_fixed_ns", "latency over streaming, all operands in SBUF"),
             ("psum_fixed_ns", "latency over streaming, a PSUM operand"),
         ):
             if ending not in VECTOR_LACKS.get(kind, ()):
                 yield f"vector.{kind}.{ending}", "number", doc
 
+    for kind in ("copy", "tensor_scalar"):
+        yield f"vector.{kind}.psum_sixteen_bit_ratio", "number", "time per element of contiguous 16-bit floats, one of two operands in PSUM"
     yield "vector.copy.widening_ratio", "number", "time per element of a copy in SBUF to a wider type, over the base"
 
     yield "vector.magnitude_operators", "flag", "the ALU operators abs_max and abs_min exist"

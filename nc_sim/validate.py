@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .access import History
+from .access import History, covers
 from .chip import Reader, who_has
 from .explain import place
 from .isa import Engine, Memory, Step, View, fields_of, indirection
 from .isa.accumulator import RESET
 from .isa.dma import Dma
-from .isa.errors import ProgramError, Unsupported
+from .isa.errors import ProgramError, Unspecified, Unsupported
 from .isa.fields import ALU
 from .isa.instruction import has
 from .isa.mx import STARTS, QuantizeMx
@@ -49,6 +49,7 @@ def validate(
                 raise e.at(place(steps, index)) from None
         known.add(key)
     _weights(steps)
+    _sums(steps, chip)
     _accumulator(steps)
     _initialised(steps, tensors, addresses)
     _outputs(steps, tensors)
@@ -195,6 +196,24 @@ def _weights(steps: Sequence[Step]) -> None:
         elif isinstance(i, Matmul) and loaded is not None and loaded != (i.src.partitions, i.columns):
             found = f"weights [{loaded[0]}, {loaded[1]}] in the array"
             raise ProgramError(place(steps, index), found, f"[{i.src.partitions}, {i.columns}]: src's partitions, columns")
+
+
+def _sums(steps: Sequence[Step], chip: Reader) -> None:
+    """A product adds to what products wrote, where the chip asks for that."""
+    wrote: dict[str, list[tuple[View, bool]]] = {}  # PSUM tensor -> what was written last, and if by a product
+    for index, step in enumerate(steps):
+        i = step.instruction
+        product = isinstance(i, Matmul)
+        for v in i.writes:
+            if v.memory is not Memory.PSUM:
+                continue
+            before = wrote.setdefault(v.tensor, [])
+            if i.accumulates() and any(not p and w.overlaps(v) for w, p in before) and not chip("tensor.sums_anywhere"):
+                required = "accumulate=False for the first product, or NeuronCore-v4 or newer: elsewhere the sum is undefined"
+                raise Unspecified(place(steps, index), f"a product that adds to {v}, which no product wrote", required, "nki.isa.nc_matmul")
+            if before != [(v, product)]:
+                before[:] = [(w, p) for w, p in before if w != v and not (v.dense and covers(v, w))]
+                before.append((v, product))
 
 
 def _accumulator(steps: Sequence[Step]) -> None:

@@ -23,6 +23,8 @@ def build(rows: int = 4, cols: int = 512, dtype: str = "bfloat16", names: tuple[
     tall = min(rows, PARTITIONS)
     w = p.sbuf((tall, cols), dtype, "w")
     p.dma_copy(dst=w, src=weight.broadcast(0, tall))
+    eps = p.sbuf((tall, 1), "float32", "eps")  # a bias is a vector on NeuronCore-v2
+    p.memset(dst=eps, value=EPS)
     for first in track(range(0, rows, PARTITIONS)):
         n = min(PARTITIONS, rows - first)
         t = p.sbuf((n, cols), dtype)
@@ -30,7 +32,7 @@ def build(rows: int = 4, cols: int = 512, dtype: str = "bfloat16", names: tuple[
         rstd, out = p.sbuf((n, 1), "float32"), p.sbuf((n, cols), dtype)
         p.dma_copy(dst=t, src=x[first : first + n])
         p.activation(dst=squares, op="square", data=t, reduce_op="add", reduce_res=total)
-        p.activation(dst=rstd, op="rsqrt", data=total, scale=1 / cols, bias=EPS)
+        p.activation(dst=rstd, op="rsqrt", data=total, scale=1 / cols, bias=eps[:n])
         p.scalar_tensor_tensor(dst=out, data=t, op0="multiply", operand0=rstd, op1="multiply", operand1=w[:n])
         p.dma_copy(dst=y[first : first + n], src=out)
     return p

@@ -44,12 +44,14 @@ def norm(p: Program, x: Sequence[View], weight: View) -> list[View]:
     d = x[0].shape[1]
     w = p.sbuf((x[0].shape[0], d), weight.dtype)
     p.dma_copy(dst=w, src=weight.broadcast(0, w.shape[0]))
+    eps = p.sbuf((w.shape[0], 1), "float32")  # a bias is a vector on NeuronCore-v2
+    p.memset(dst=eps, value=EPS)
     out = []
     for t in x:
         n = t.shape[0]
         squares, total, rstd = p.sbuf((n, d), "float32"), p.sbuf((n, 1), "float32"), p.sbuf((n, 1), "float32")
         p.activation(dst=squares, op="square", data=t, reduce_op="add", reduce_res=total)
-        p.activation(dst=rstd, op="rsqrt", data=total, scale=1 / d, bias=EPS)
+        p.activation(dst=rstd, op="rsqrt", data=total, scale=1 / d, bias=eps[:n])
         out.append(p.sbuf((n, d), t.dtype))
         p.scalar_tensor_tensor(dst=out[-1], data=t, op0="multiply", operand0=rstd, op1="multiply", operand1=w[:n])
     return out

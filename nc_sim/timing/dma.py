@@ -129,7 +129,7 @@ def shares(dma: Dma, chip: Reader) -> list[Share]:
     first, stagger = chip(f"{mode}.{verb}_first_ns"), chip(f"{mode}.{verb}_stagger_ns")
     stall = c.ticks(chip(f"{mode}.load_stall_ns")) if load else 0
     last = max(1, c.ticks(chip("dma.semaphore_packet_ns")))
-    limit = core_limit(chip)
+    limit, weight = core_limit(chip), limited_weight(dma, size, chip)
     burst, settle = 0, -1
     if limit.drain:
         burst = limit.units(load, chip(f"dma.core_{verb}_burst_bytes"))
@@ -162,7 +162,7 @@ def shares(dma: Dma, chip: Reader) -> list[Share]:
                 load=load,
                 busy_delay=c.ticks(chip(f"{mode}.busy_delay_ns")) if load else 0,
                 busy_stall=int(busy * packets * packet + Fraction(1, 2)) + c.ticks(chip(f"{mode}.busy_stall_ns")) if load else 0,
-                units=limit.units(load, Fraction(n * size, packets) if n else size),
+                units=limit.units(load, (Fraction(n * size, packets) if n else size) * weight),
                 burst=burst,
                 settle=settle,
             )
@@ -179,6 +179,15 @@ def packet_ns(dma: Dma, size: int, chip: Reader) -> Fraction:
         return copied
     further = (len(dma.srcs) - 2) * chip("dma.compute.further_ratio") if len(dma.srcs) > 2 else Fraction(0)
     return copied * (1 / Fraction(chip("dma.compute.pair_ratio")) + further)
+
+
+def limited_weight(dma: Dma, size: int, chip: Reader) -> Fraction:
+    """How many times a byte of a transpose or a sum counts against what all DMA engines move together: as often as it is slower."""
+    if dma.axes is not None:
+        return packet_ns(dma, size, chip) / (row_ns(MEASURED_ROW_BYTES, dma.load, chip) * size / MEASURED_ROW_BYTES)
+    if isinstance(dma, DmaCompute2d) and len(dma.srcs) > 1:
+        return packet_ns(dma, size, chip) / row_ns(size, dma.load, chip)
+    return Fraction(1)
 
 
 def casts(dma: Dma) -> bool:

@@ -16,6 +16,7 @@ from ..isa.errors import Unspecified
 from .cost import Cost, same
 
 UNSTREAMED = ("table_load", "read_accumulator")  # of ScalarE
+MOVES = ("copy", "tensor_scalar")  # with fast modes of their own: four-fold on VectorE, two-fold on later ScalarEs
 
 
 def cost(work: Work, engine: Engine, chip: Reader) -> Cost:
@@ -32,17 +33,36 @@ def cost(work: Work, engine: Engine, chip: Reader) -> Cost:
 def cycles_per_element(work: Work, engine: Engine, chip: Reader) -> Fraction:
     """Cycles of the engine's clock that one element of the stream takes; 0 for what streams nothing."""
     if engine is Engine.SCALAR:
-        return Fraction(0) if work.kind in UNSTREAMED else Fraction(chip("scalar.cycles_per_element"))
+        return Fraction(0) if work.kind in UNSTREAMED else _scalar_cycles(work, chip)
     kind = _kind(engine.name.lower(), work.kind, chip)
     rate = Fraction(chip(f"{kind}.cycles_per_element"))
-    if engine is not Engine.VECTOR or work.psum_read or work.psum_write:
+    if engine is not Engine.VECTOR:
         return rate
+    both, moves = work.kind == "tensor_tensor", work.kind in MOVES  # of the first, inputs alone must be in SBUF, contiguous or not
+    if work.psum_read or work.psum_write:
+        if moves and work.psum_read != work.psum_write and work.contiguous and _small(work, chip):
+            return rate * Fraction(chip(f"{kind}.psum_sixteen_bit_ratio"))
+        if not both or work.psum_read or not _small(work, chip):
+            return rate
     if work.kind == "copy_predicated" and work.streams == 1:  # a number as source: one operand to read from SBUF, not two
         return rate
     if work.widening and work.kind == "copy":
         return rate * Fraction(chip("vector.copy.widening_ratio"))
-    fast = work.sixteen_bit and work.contiguous
+    fast = (work.contiguous or both) and (_small(work, chip) if moves or both else work.sixteen_bit)
     return rate * Fraction(chip(f"{kind}.sixteen_bit_ratio") if fast else chip(f"{kind}.sbuf_ratio"))
+
+
+def _small(work: Work, chip: Reader) -> bool:
+    """Whether all it streams is of the types that the fast modes of moves and tensor_tensor take."""
+    return work.half or (work.small and chip("types.fp8_fast"))
+
+
+def _scalar_cycles(work: Work, chip: Reader) -> Fraction:
+    """Of ScalarE: one rate, but for moves of small floats in SBUF."""
+    rate = Fraction(chip("scalar.cycles_per_element"))
+    if work.kind in MOVES and not work.psum_read and not work.psum_write and _small(work, chip):
+        return rate * Fraction(chip("scalar.sixteen_bit_ratio"))
+    return rate
 
 
 def vector(work: Work, chip: Reader) -> Cost:

@@ -71,7 +71,7 @@ def cases() -> list[tuple[str, Program]]:
     p.iota(dst=i, pattern=[[1, N]])
     p.affine_select(dst=d, pattern=[[1, N]], channel_multiplier=1, on_true_tile=a, on_false_value=0.0)
     p.tensor_copy(dst=d, src=a, engine="gpsimd")
-    p.tensor_scalar(dst=d, data=a, op0="add", operand0=1.0, engine="gpsimd")
+    p.tensor_scalar(dst=d, data=a, op0="rsqrt", engine="gpsimd")
     p.tensor_tensor(dst=j, data1=i, data2=j, op="add")
     p.nc_n_gather(dst=d, data=a, indices=k)
     p.nc_transpose(dst=d[:32, :32], data=a[:32, :32], engine="vector")

@@ -289,3 +289,17 @@ def test_a_sum_of_two_takes_the_time_worked_out_by_hand() -> None:
     p.dma_compute(dst=t, srcs=[x, x], reduce_op="add")
     r = simulate(p, values=False)
     assert r.timeline.finish[r.table.rows :].max() - r.timeline.start[r.table.wait_row[0]] == 4934 + 437 + 8 * 768 + 29
+
+
+def test_where_all_engines_have_a_limit_together_a_sum_of_two_has_half_of_it() -> None:
+    """inf2: 273 B/ns for copies of all engines; a sum runs at 50 % of a copy (documented)."""
+
+    def active(columns: int) -> float:
+        p = Program("long")
+        x = p.input("x", (128, columns), "float32")
+        p.dma_compute(dst=p.sbuf((128, columns), "float32"), srcs=[x, x], reduce_op="add")
+        r = simulate(p, "inf2", values=False)
+        finish = r.timeline.finish[r.table.rows :]
+        return (float(finish.max()) - float(r.timeline.start[r.table.rows :].min())) / float(r.chip.ticks_per_ns)
+
+    assert (active(16384) - active(8192)) / (8192 * 128 * 4) == pytest.approx(2 / 273, rel=0.002)

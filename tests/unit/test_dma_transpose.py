@@ -294,3 +294,17 @@ def test_inf2_s_measured_ratio_gives_its_measured_rate() -> None:
     r = simulate(p, values=False, what_if={"dma.transpose.hbm_ratio": "1146/1982"})
     busy = [int(r.table.packets[k] * r.table.packet[k]) for k in (0, 16)]
     assert busy[1] / busy[0] == pytest.approx(198.2 / 114.6, rel=0.01)
+
+
+def test_where_all_engines_have_a_limit_together_a_transpose_has_its_share_of_it() -> None:
+    """inf2: 114.6 GB/s where a copy has 198.2; the limit is 273 B/ns for copies."""
+
+    def active(mib: int) -> float:
+        p = Program("long")
+        n = mib * 2048
+        p.dma_transpose(dst=p.sbuf((128, n), "float32"), src=p.input("x", (n, 128), "float32"))
+        r = simulate(p, "inf2", values=False)
+        finish = r.timeline.finish[r.table.rows :]
+        return (float(finish.max()) - float(r.timeline.start[r.table.rows :].min())) / float(r.chip.ticks_per_ns)
+
+    assert (active(8) - active(4)) / (4 << 20) == pytest.approx(1 / (273 * 114.6 / 198.2), rel=0.002)

@@ -115,7 +115,7 @@ def test_the_traced_program_s_compute_stretch_is_the_sum_of_the_rules(chip: str,
     """
     r = simulate(traced(n), chip, values=False)
     first, products_ = spans(r, "LDWEIGHTS")[0], spans(r, "MATMUL")
-    copies = sorted(spans(r, "COPY", "Scalar") + spans(r, "CAST", "Scalar"))
+    copies = spans(r, "ACTIVATE", "Scalar")
     assert products_[0][1] - first[0] == pytest.approx(164.1 + 128 / 2.8, abs=3 * TICK)
     assert copies[0][0] - products_[0][1] == pytest.approx(38.5, abs=2 * TICK)
     assert copies[0][1] - copies[0][0] == pytest.approx(156.6 + 128 / 1.4, abs=2 * TICK)
@@ -136,7 +136,7 @@ def test_a_queued_copy_on_scalar_ends_its_elements_and_15_ns_after_the_one_befor
     p.memset(dst=a, value=1.0)
     p.tensor_copy(dst=d, src=a, engine="scalar")
     p.tensor_copy(dst=p.sbuf((128, n), "float32"), src=a[:, :n], engine="scalar")
-    (_, first), (_, second) = spans(simulate(p, "inf2", values=False), "COPY", "Scalar")
+    (_, first), (_, second) = spans(simulate(p, "inf2", values=False), "ACTIVATE", "Scalar")
     assert second - first == pytest.approx(n / 1.4 + 15, abs=2 * TICK)
 
 
@@ -257,7 +257,7 @@ def test_vector_and_scalar_do_not_use_psum_at_once_before_neuroncore_v3() -> Non
         p.memset(dst=b, value=1.0)
         p.tensor_copy(dst=p.sbuf((128, 512), "float32"), src=a, engine="scalar")
         r = simulate(p, chip, values=False, **options)
-        return overlap(spans(r, "COPY", "Scalar")[0], spans(r, "MEMSET", "Vector")[1])
+        return overlap(spans(r, "ACTIVATE", "Scalar")[0], spans(r, "MEMSET", "Vector")[1])
 
     assert not run("inf2")
     assert run("inf2", without=["ports"])

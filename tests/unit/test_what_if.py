@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nc_sim import ChipError, Program, ProgramError, Unimplemented, Unsupported, chip, simulate, workloads
+from nc_sim import ChipError, Program, ProgramError, Unimplemented, Unspecified, Unsupported, chip, simulate, workloads
 from nc_sim.chip import Chip
 from nc_sim.lower import lower
 from nc_sim.mechanisms import MECHANISMS, without
@@ -52,7 +52,7 @@ def everything(on: Chip) -> Program:
     p.memset(dst=g, value=0)
     p.nc_transpose(dst=small, data=t[:32, :32], engine="vector")
     p.tensor_copy(dst=g, src=h, engine="gpsimd")
-    p.tensor_scalar(dst=g, data=h, op0="add", operand0=1.0, engine="gpsimd")
+    p.tensor_scalar(dst=g, data=h, op0="rsqrt", engine="gpsimd")
     p.tensor_tensor(dst=many, data1=many, data2=many, op="add")
     p.activation(dst=u, op="exp", data=t, scale=one, bias=one, reduce_op="add", reduce_res=one)
     p.activation(dst=u, op="copy", data=t)
@@ -70,6 +70,19 @@ def everything(on: Chip) -> Program:
         p.nc_transpose(dst=turned, data=t[:, :128])
         p.nc_transpose(dst=half, data=h[:, :128])
     for _ in range(20):
+        p.nc_matmul(dst=narrow, stationary=h[:, :128], moving=h[:, :32], accumulate=True)
+    p.tensor_copy(dst=h[:, :128], src=half)
+    p.tensor_scalar(dst=h[:, :128], data=half, op0="add", operand0=1.0)
+    p.tensor_copy(dst=g, src=h, engine="scalar")
+    eight = p.sbuf((128, 64), "float8_e4m3")
+    p.memset(dst=eight, value=1)
+    p.tensor_copy(dst=eight, src=eight)
+    if on.numbers["scalar.number_bias"].value:
+        p.activation(dst=u, op="exp", data=t, bias=0.5)
+    if on.numbers["scalar.tensor_scalar.any_operators"].value:
+        p.tensor_scalar(dst=u, data=t, op0="subtract", operand0=2.0, engine="scalar")
+    if on.numbers["tensor.sums_anywhere"].value:
+        p.memset(dst=narrow, value=1.0)
         p.nc_matmul(dst=narrow, stationary=h[:, :128], moving=h[:, :32], accumulate=True)
     p.activation(dst=u[:, :512], op="exp", data=wide)
     p.activation(dst=u[:, :512], op="copy", data=wide)
@@ -295,7 +308,7 @@ def other(name: str, key: str) -> Any:
 
 FLAGS = (
     "tensor.double_row", "tensor.bf16_results", "scalar.activate2", "vector.magnitude_operators",
-    "dma.transpose.indirect_available",
+    "dma.transpose.indirect_available", "scalar.number_bias", "scalar.tensor_scalar.any_operators", "tensor.sums_anywhere",
 )  # fmt: skip
 
 
@@ -305,7 +318,9 @@ def idle(on: Chip) -> set[str]:
     limit = {k for k in SCHEMA if k.startswith("dma.core_") and "bytes_per_ns" not in k and not value["dma.core_load_bytes_per_ns"]}
     rows = {"dma.software.interval_rows"} if not value["dma.software.further_row_ns"] else set()
     banks = {"tensor.result_banks"} if value["tensor.result_banks"] == 1 else set()
-    return limit | rows | banks | {k for k in FLAGS if not value[k]}
+    moves = set() if value["scalar.tensor_copy.available"] else {"scalar.sixteen_bit_ratio"}  # no instruction of its own
+    one_rate = {"types.fp8_fast"} if value["vector.copy.sixteen_bit_ratio"] == value["vector.copy.sbuf_ratio"] else set()
+    return limit | rows | banks | moves | one_rate | {k for k in FLAGS if not value[k]}
 
 
 IDLE = {name: idle(c) for name, c in CHIPS.items()}
@@ -314,7 +329,7 @@ IDLE = {name: idle(c) for name, c in CHIPS.items()}
 @pytest.mark.parametrize(("name", "key"), [(n, k) for n, c in CHIPS.items() for k in sorted(SCHEMA) if c.numbers[k].value is not None])
 def test_every_chip_number_changes_a_run_or_is_refused(name: str, key: str) -> None:
     changed: Any = "refused"
-    with contextlib.suppress(ProgramError, Unsupported, Unimplemented):  # but not ChipError: the value is a legal one
+    with contextlib.suppress(ProgramError, Unsupported, Unspecified, Unimplemented):  # but not ChipError: the value is a legal one
         changed = fingerprint(name, {key: other(name, key)})
     assert (changed != PLAIN[name]) == (key not in IDLE[name])
 
