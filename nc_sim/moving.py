@@ -5,6 +5,8 @@ Elements are counted in the order of the destination.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 import numpy as np
 
@@ -35,10 +37,11 @@ class Move:
     sources: tuple[Side, ...]
 
 
-def found(dma: Dma, memories: Memories, where: str) -> Move | None:
+def found(dma: Dma, memories: Memories, where: Callable[[], str]) -> Move | None:
     """The DMA with its indices read; None if its one address is out of bounds and skipped.
 
-    Raises ProgramError for an address out of bounds, and for rows that are added to twice.
+    Raises ProgramError for an address out of bounds, and for rows that are added to twice; `where`, which counts all that
+    stands before the DMA, is only asked then.
     """
     dst = _side(dma.dst, None, dma, memories, where)
     sources = [_side(v, dma.axes, dma, memories, where) for v in dma.sources]
@@ -47,7 +50,7 @@ def found(dma: Dma, memories: Memories, where: str) -> Move | None:
     return Move(dma, dst, tuple(s for s in sources if s is not None))
 
 
-def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories, where: str) -> Side | None:
+def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories, where: Callable[[], str]) -> Side | None:
     if (moved := view.dynamic) is None:
         return Side(view, axes)
     numbers = memories.read(moved.index).astype(np.int64).T.reshape(-1)  # column by column (nki.isa.dma_transpose)
@@ -58,12 +61,12 @@ def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories
             return Side(at, axes)
         if dma.skips:
             return None
-        raise ProgramError(where, f"{numbers[0]} moves {view} to bytes {low} to {high}", f"bytes {moved.low} to {moved.high}", dma.source)
+        raise ProgramError(where(), f"{numbers[0]} moves {view} to bytes {low} to {high}", f"bytes {moved.low} to {moved.high}", dma.source)
     places = _places(view, moved, numbers[: view.counts[0]], dma, where)
     return Side(view, None, (places if axes is None else places.transpose(axes)).reshape(-1))
 
 
-def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: str) -> Places:
+def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: Callable[[], str]) -> Places:
     """Element numbers [rows, ...] of a view with an index for each row."""
     size, strides, counts = view.dtype.itemsize, view.strides[1:], view.counts[1:]
     low, high = reach(strides, counts)
@@ -72,7 +75,7 @@ def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: st
     if not inside.all() and not dma.skips:
         row = int(np.flatnonzero(~inside)[0])
         bounds = f"an address in bytes {moved.low} to {moved.high} of {view.tensor}, or oob_mode=skip"
-        raise ProgramError(where, f"index {numbers[row]} of row {row}", bounds, dma.source)
+        raise ProgramError(where(), f"index {numbers[row]} of row {row}", bounds, dma.source)
     if isinstance(dma, DmaCompute2d) and view is dma.dst:
         _unique(numbers, inside, where, dma)
     out = start.reshape(-1, *(1,) * len(counts))
@@ -81,12 +84,12 @@ def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: st
     return np.where(inside.reshape(-1, *(1,) * len(counts)), out, -1)
 
 
-def _unique(numbers: np.ndarray, inside: np.ndarray, where: str, dma: Dma) -> None:
+def _unique(numbers: np.ndarray, inside: np.ndarray, where: Callable[[], str], dma: Dma) -> None:
     """Rows that are added to may not repeat: nothing says what the hardware then leaves."""
     known: dict[int, int] = {}
     for row in np.flatnonzero(inside).tolist():
         if (before := known.setdefault(int(numbers[row]), row)) != row:
-            raise ProgramError(where, f"index {numbers[row]} in rows {before} and {row}", "indices that do not repeat", dma.source)
+            raise ProgramError(where(), f"index {numbers[row]} in rows {before} and {row}", "indices that do not repeat", dma.source)
 
 
 def read(move: Move, first: int, last: int, memories: Memories) -> tuple[np.ndarray, np.ndarray | None]:

@@ -8,7 +8,7 @@ of a DMA are read when its queue takes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ class Numerics(Probe):
         dma = self.steps[k].instruction
         if isinstance(dma, DmaDirect2d) or not isinstance(dma, Dma) or k in self.left:
             return
-        self.found[k] = moving.found(dma, self.memories, "" if dma.addressing == "static" else place(self.steps, k))
+        self.found[k] = moving.found(dma, self.memories, partial(place, self.steps, k))
         self.left[k] = self.table.servers
 
     def control(self, row: int) -> None:
@@ -107,9 +107,8 @@ class Numerics(Probe):
 
     def partitions(self, server: int, side: View) -> tuple[int, int]:
         """The elements, in order, of the partitions a DMA engine serves."""
-        engines = self.table.servers
-        mine = [p for p in range(side.partitions) if min((side.partition + p) // self.served, engines - 1) == server]
-        return mine[0] * side.elements, (mine[-1] + 1) * side.elements
+        first, last = served(side.partition, side.partitions, server, self.served, self.table.servers)
+        return first * side.elements, last * side.elements
 
     def elements(self, row: int, dma: Dma) -> tuple[int, int]:
         """Rows in order, as they were spread over the engines."""
@@ -119,6 +118,13 @@ class Numerics(Probe):
         total, size = int(counts.sum()), dma.dst.size
         before = int(counts[: t - first].sum())
         return before * size // total, (before + int(counts[t - first])) * size // total
+
+
+@lru_cache(1 << 12)
+def served(first: int, count: int, server: int, each: int, servers: int) -> tuple[int, int]:
+    """Of `count` partitions from `first` on, counted from there: the first and one past the last that a DMA engine serves."""
+    mine = [p for p in range(count) if min((first + p) // each, servers - 1) == server]
+    return mine[0], mine[-1] + 1
 
 
 def execute(step: Step, memories: Memories, state: dict[str, Any]) -> list[tuple[View, np.ndarray, bool]]:
@@ -164,7 +170,7 @@ def interpret(steps: Sequence[Step], memories: Memories) -> None:
     for k, step in enumerate(steps):
         dma = step.instruction
         if isinstance(dma, Dma) and not isinstance(dma, DmaDirect2d):
-            if (move := moving.found(dma, memories, place(steps, k))) is not None:
+            if (move := moving.found(dma, memories, partial(place, steps, k))) is not None:
                 moving.write(move, 0, *moving.read(move, 0, dma.dst.size, memories), memories)
         else:
             write(execute(step, memories, state[step.engine]), memories)
