@@ -227,9 +227,10 @@ class _Lowering:
         """Cost and ports of an instruction on VectorE, ScalarE or GpSimdE."""
         instruction, engine = step.instruction, step.engine
         work, memories = instruction.work(), {v.memory for _, v, _ in instruction.views}
-        try:
-            cost = self.cost(elementwise.cost(work, engine, self.chip))
-            return cost, elementwise.ports(work, engine, Memory.SBUF in memories, Memory.PSUM in memories, self.chip)
+        sbuf, psum = Memory.SBUF in memories, Memory.PSUM in memories
+        try:  # what differs in a number or a place alone is the same work
+            cost = self.once((work, engine), lambda: self.cost(elementwise.cost(work, engine, self.chip)))
+            return cost, self.once((work, engine, sbuf, psum), lambda: elementwise.ports(work, engine, sbuf, psum, self.chip))
         except (Unsupported, Unspecified) as e:
             raise e.at(f"{step.line} {engine.name.lower()} {instruction.mnemonic}".strip()) from None
 
