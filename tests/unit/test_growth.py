@@ -1,13 +1,13 @@
-"""What compiling and running cost grows as the program does.
+"""What compiling and running a program costs grows as the program does, and what repeats itself is worked out once.
 
-Counted in bytecode instructions executed in nc_sim and isa, which no load on the machine changes. Four times the program
+Growth is counted in bytecode instructions executed in nc_sim and isa, which no load on the machine changes. Four times the program
 may take up to 5 times as many: a cost of n log n does, one of n squared takes 16 times as many.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -15,12 +15,18 @@ import numpy as np
 import pytest
 
 from conftest import REPOSITORY
-from nc_sim import Program, ProgramError, chip, numerics
+from nc_sim import Program, ProgramError, chip, fast, numerics, simulate
 from nc_sim.allocate import allocate
+from nc_sim.analysis import advice
+from nc_sim.analysis.advice import explain
 from nc_sim.control import check_room
 from nc_sim.expand import expand
+from nc_sim.isa import Work
+from nc_sim.isa.errors import Unsupported
 from nc_sim.memory import Memories
+from nc_sim.result import Result
 from nc_sim.simulate import compile_program
+from nc_sim.timing import elementwise
 
 CHIP = chip.load("trn2")
 OURS = (f"{REPOSITORY}/nc_sim", f"{REPOSITORY}/isa")
@@ -143,3 +149,61 @@ def test_the_first_pair_that_collides_is_named_as_tensors_come() -> None:
             p.memset(dst=t, value=1)
     with pytest.raises(ProgramError, match="tensors a and c: overlap while both are live"):
         placing(p)()
+
+
+def test_instructions_that_differ_in_a_number_or_a_place_are_costed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 memsets of 8 elements with 40 values, in halves of one tile: one kind of work."""
+    costed = list[str]()
+    original = elementwise.cost
+
+    def cost(work: Work, *rest: Any) -> Any:
+        costed.append(work.kind)
+        return original(work, *rest)
+
+    monkeypatch.setattr(elementwise, "cost", cost)
+    p = Program("memsets")
+    t = p.sbuf((128, 16), "float32")
+    for i in range(40):
+        p.memset(dst=t[:, 8 * (i % 2) : 8 * (i % 2) + 8], value=i, engine="vector")
+    simulate(p, values=False)
+    assert costed == ["memset"]
+
+
+def explained(monkeypatch: pytest.MonkeyPatch, least: int) -> tuple[list[Any], list[str]]:
+    """The gains of a small run, and the engine asked for each, if a compiled run pays from `least` rows on."""
+    engines = list[str]()
+    original = advice.again
+
+    def again(result: Result, what_if: Mapping[str, Any], engine: str) -> Result:
+        engines.append(engine)
+        return original(result, what_if, engine)
+
+    p = Program("small")
+    x, t = p.input("x", (4, 4), "float32"), p.sbuf((4, 4), "float32")
+    p.dma_copy(dst=t, src=x)
+    p.activation(dst=t, op="exp", data=t)
+    with monkeypatch.context() as patch:
+        patch.setattr(advice, "AUTO_FROM", least)
+        patch.setattr(advice, "again", again)
+        return list(explain(simulate(p, values=False)).gains), engines
+
+
+@pytest.mark.skipif(fast.njit is None, reason="the extra `fast` (Numba) is not installed")
+def test_many_what_ifs_of_one_run_are_simulated_by_the_compiled_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, engines = explained(monkeypatch, 1 << 60)
+    assert set(engines) == {"auto"}
+    together, engines = explained(monkeypatch, 1)
+    assert set(engines) == {"compiled"}
+    assert together == alone
+
+
+def test_what_ifs_do_without_the_compiled_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, known = explained(monkeypatch, 1 << 60)
+
+    def missing(*_: object) -> None:
+        raise Unsupported("engine", "no Numba", "the extra fast")
+
+    monkeypatch.setattr(fast, "run", missing)
+    without, engines = explained(monkeypatch, 1)
+    assert engines == ["compiled", *known], "one try, and no gain is lost"
+    assert without == alone
