@@ -398,6 +398,9 @@ class View:
             return False
         if self.dense and other.dense:
             return True
+        a, b = (comb(v.strides, v.counts, v.dtype.itemsize) for v in (self, other))
+        if a is not None and b is not None and (a[0] == b[0] or 1 in (a[1], b[1])):
+            return _combs_meet(a0 + mine, a, b0 + theirs, b)
         (starts, length), (others, reach) = self.runs, other.runs
         starts, others = starts + mine, others + theirs
         after = np.searchsorted(others, starts - reach, side="right")  # the first run of the other that ends after mine begins
@@ -432,6 +435,54 @@ def reach(strides: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, int]:
         far = stride * (count - 1)
         low, high = (low + far, high) if far < 0 else (low, high + far)
     return low, high
+
+
+@functools.lru_cache(maxsize=4096)
+def comb(strides: tuple[int, ...], counts: tuple[int, ...], size: int) -> tuple[int, int, int] | None:
+    """Pitch, number and width in bytes of a pattern that is equal runs at equal distances; None for any other.
+
+    One run has pitch 0. `size` is that of an element, in bytes.
+    """
+    width, pitch, rows = size, 0, 1
+    for stride, count in _by_stride(strides, counts, size):
+        if rows == 1 and stride == width:
+            width *= count
+        elif rows == 1 and stride > width:
+            pitch, rows = stride, count
+        elif rows > 1 and stride == pitch * rows:
+            rows *= count
+        else:
+            return None
+    return pitch, rows, width
+
+
+def _combs_meet(a: int, mine: tuple[int, int, int], b: int, theirs: tuple[int, int, int]) -> bool:
+    """True if two combs of one pitch, or one of which is a single run, have a byte in common; `a` and `b` are their first bytes."""
+    (p, rows, width), (q, others, wide) = mine, theirs
+    pitch = max(p, q) or 1
+    # Some run of mine starts less than `wide` behind, and less than `width` before, a run of theirs, `apart` rows on.
+    least, most = (b - a - width) // pitch + 1, -((a - b - wide) // pitch) - 1
+    return max(least, 1 - others) <= min(most, rows - 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def band(strides: tuple[int, ...], counts: tuple[int, ...], size: int) -> tuple[int, int] | None:
+    """Pitch and width in bytes of the narrowest columns that hold a pattern, from its first byte on; None if they hold every byte.
+
+    All bytes of the pattern lie in the first `width` of a row, if rows of `pitch` bytes are counted from its first byte.
+    """
+    found, width, dims = None, size, _by_stride(strides, counts, size)
+    for k, (stride, count) in enumerate(dims):
+        narrower = width < stride and (found is None or width * found[0] <= found[1] * stride)
+        if narrower and all(outer % stride == 0 for outer, _ in dims[k + 1 :]):
+            found = stride, width
+        width += stride * (count - 1)
+    return found
+
+
+def _by_stride(strides: tuple[int, ...], counts: tuple[int, ...], size: int) -> list[tuple[int, int]]:
+    """Dimensions that move, by their stride in bytes."""
+    return sorted((abs(s) * size, c) for s, c in zip(strides, counts, strict=True) if s and c > 1)
 
 
 def whole(tensor: str, memory: Memory, shape: tuple[int, ...], dtype: DType, partition: int = 0) -> View:

@@ -7,6 +7,8 @@ Buffers of dead tensors are reused only when there is no room otherwise.
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
@@ -15,6 +17,7 @@ from .chip import Reader
 from .isa import Memory, Step
 from .isa.dma import Dma
 from .isa.errors import ProgramError
+from .plane import Plane
 from .program import Tensor
 
 ALIGN = 4  # bytes; traces pack tensors without gaps at this grain
@@ -119,19 +122,62 @@ def _check_fixed(fixed: Sequence[Tensor], live: Mapping[str, Life], chip: Reader
                 f"the {size} bytes of a {t.memory.name} partition",
                 chip.chip.name,
             )
+    before: Plane[int] = Plane()  # by life and bytes
     for k, a in enumerate(fixed):
-        for b in fixed[:k]:
-            if a.name in live and b.name in live and live[a.name].meets(live[b.name]) and _collide(a, b, a.address or 0, b.address or 0):
+        if a.name not in live:
+            continue
+        assert a.address is not None
+        box = (live[a.name].first, live[a.name].last), (a.address, a.address + a.partition_bytes - 1)
+        near = {j for cell in before.search(*box) for j in cell}
+        for b in (fixed[j] for j in sorted(near)):
+            if live[a.name].meets(live[b.name]) and _collide(a, b, a.address, b.address or 0):
                 raise ProgramError(
                     f"{a.line} tensors {b.name} and {a.name}".strip(),
                     "overlap while both are live",
                     "addresses that do not, or lives one after the other",
                 )
+        for cell in before.keep(*box):
+            cell.append(k)
 
 
 def _collide(a: Tensor, b: Tensor, at: int, bt: int) -> bool:
     apart = a.partition >= b.partition + b.shape[0] or b.partition >= a.partition + a.shape[0]
     return not apart and at < bt + b.partition_bytes and bt < at + a.partition_bytes
+
+
+class _Live:
+    """What is placed and still live, by address, as tensors come in order of their first step."""
+
+    def __init__(self, fixed: Iterable[tuple[int, int]]) -> None:
+        self.fixed = sorted(fixed)  # never reused
+        self.places = _joined(self.fixed)  # sorted first byte and byte after the last
+        self.ends: list[tuple[int, tuple[int, int]]] = []  # a heap: last step, place
+
+    def add(self, place: tuple[int, int], last: int) -> None:
+        """A tensor here, live up to a step."""
+        insort(self.places, place)
+        heapq.heappush(self.ends, (last, place))
+
+    def at(self, step: int) -> list[tuple[int, int]]:
+        """Places that are not free at a step, at which all that were added have begun."""
+        while self.ends and self.ends[0][0] < step:
+            del self.places[bisect_left(self.places, heapq.heappop(self.ends)[1])]
+        return self.places
+
+    def held(self) -> int:
+        """Bytes of all of them, those that several share counted for each."""
+        return sum(b - a for a, b in self.fixed) + sum(b - a for _, (a, b) in self.ends)
+
+
+def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted places, those that share bytes as one."""
+    out: list[tuple[int, int]] = []
+    for start, end in places:
+        if out and start < out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        else:
+            out.append((start, end))
+    return out
 
 
 class _Sbuf:
@@ -143,37 +189,45 @@ class _Sbuf:
     ) -> dict[str, int]:
         """Everything side by side if it fits; else over dead tensors, lowest address that is free for the whole life."""
         low, high = _limits(Memory.SBUF, self.chip)
-        taken = sorted((at, at + tensors[name].partition_bytes) for name, at in fixed.items())
-        if (placed := self.bump(free, low, high, taken)) is not None:
+        taken = [(at, at + tensors[name].partition_bytes) for name, at in fixed.items()]
+        if (placed := self.bump(free, low, high, _joined(sorted(taken)))) is not None:
             return {**fixed, **placed}
-        out = dict(fixed)
+        out, near = dict(fixed), _Live(taken)
         for t in free:
-            near = [(out[n], out[n] + tensors[n].partition_bytes) for n in out if n in fixed or live[n].meets(live[t.name])]
-            at = _first_fit(sorted(near), -(-t.partition_bytes // ALIGN) * ALIGN, low, high)
+            at = _first_fit(near.at(live[t.name].first), -(-t.partition_bytes // ALIGN) * ALIGN, low, high)
             if at is None:
-                held = sum(b - a for a, b in near)
                 raise ProgramError(
                     f"{t.line} tensor {t.name}".strip(),
-                    f"{t.partition_bytes} bytes per partition beside {held} live",
+                    f"{t.partition_bytes} bytes per partition beside {near.held()} live",
                     f"{high - low} bytes of SBUF in all",
                     self.chip.chip.name,
                 )
             out[t.name] = at
+            near.add((at, at + t.partition_bytes), live[t.name].last)
         return out
 
     def bump(self, free: Sequence[Tensor], low: int, high: int, taken: Sequence[tuple[int, int]]) -> dict[str, int] | None:
-        """From both ends towards the middle, around given addresses; None if they meet."""
+        """From both ends towards the middle, around given addresses, sorted and apart; None if they meet."""
         out = {}
+        above, below = 0, len(taken)  # those that `low` has not passed, and `high` has not
         for t in free:
             size = -(-t.partition_bytes // ALIGN) * ALIGN
             if t.name in self.by_dma:
-                for start, end in reversed(taken):
-                    high = min(high, start) // ALIGN * ALIGN if start < high and end > high - size else high
+                while below:
+                    start, end = taken[below - 1]
+                    if start < high and end <= high - size:
+                        break
+                    high = start // ALIGN * ALIGN if start < high else high
+                    below -= 1
                 high -= size
                 out[t.name] = high
             else:
-                for start, end in taken:
-                    low = -(-max(low, end) // ALIGN) * ALIGN if start < low + size and end > low else low
+                while above < len(taken):
+                    start, end = taken[above]
+                    if start >= low + size and end > low:
+                        break
+                    low = -(-end // ALIGN) * ALIGN if end > low else low
+                    above += 1
                 out[t.name] = low
                 low += size
             if low > high:
@@ -195,39 +249,31 @@ class _Psum:
         for name, at in fixed.items():
             for b in range(at // bank, -(-(at + tensors[name].partition_bytes) // bank)):
                 last_use[b] = max(last_use[b], live[name].last if name in live else -1)
+        near = _Live((at, at + tensors[name].partition_bytes) for name, at in fixed.items())
         for t in free:
             banks, life = -(-t.partition_bytes // bank), live[t.name]
-            held = [(out[n] // bank, -(-(out[n] + tensors[n].partition_bytes) // bank)) for n in out if n in fixed or live[n].meets(life)]
+            held = {(start // bank, -(-end // bank)) for start, end in near.at(life.first)}
             choices = [b for b in range(len(last_use) - banks + 1) if all(b + banks <= lo or b >= hi for lo, hi in held)]
             if choices:
                 best = min(choices, key=lambda b: (max(last_use[b : b + banks]), b))
                 out[t.name] = best * bank
             else:
-                out[t.name] = self.share(t, out, fixed, tensors, live, bank, size)
+                out[t.name] = self.share(t, near, bank, size)
+            near.add((out[t.name], out[t.name] + t.partition_bytes), life.last)
             for b in range(out[t.name] // bank, -(-(out[t.name] + t.partition_bytes) // bank)):
                 last_use[b] = max(last_use[b], life.last)
         return out
 
-    def share(
-        self,
-        t: Tensor,
-        out: Mapping[str, int],
-        fixed: Mapping[str, int],
-        tensors: Mapping[str, Tensor],
-        live: Mapping[str, Life],
-        bank: int,
-        size: int,
-    ) -> int:
-        near = sorted((out[n], out[n] + tensors[n].partition_bytes) for n in out if n in fixed or live[n].meets(live[t.name]))
+    def share(self, t: Tensor, near: _Live, bank: int, size: int) -> int:
+        """A place beside what is live, in one bank if it is that small."""
         length = -(-t.partition_bytes // ALIGN) * ALIGN
         for start in range(0, size, bank):
             end = min(size, start + bank) if length <= bank else size
-            if (at := _first_fit(near, length, start, end)) is not None:
+            if (at := _first_fit(near.places, length, start, end)) is not None:
                 return at
-        held = sum(b - a for a, b in near)
         raise ProgramError(
             f"{t.line} tensor {t.name}".strip(),
-            f"{t.partition_bytes} bytes per partition beside {held} live",
+            f"{t.partition_bytes} bytes per partition beside {near.held()} live",
             f"{size} bytes of PSUM in all, banks of {bank}",
             self.chip.chip.name,
         )

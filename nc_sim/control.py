@@ -7,6 +7,7 @@ and each of them branches for itself.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -198,12 +199,19 @@ def check_room(steps: Sequence[Step], loops: Sequence[tuple[int, int]], chip: Re
             uses.setdefault((step.engine, register), []).append((k, False))
         for register in step.instruction.sets if isinstance(step.instruction, Sequenced) else ():
             uses.setdefault((step.engine, register), []).append((k, True))
+    inner, outer = _enclosing(len(steps), loops)
     change = {e: [0] * (len(steps) + 1) for e in Engine}
     for (engine, _), used in uses.items():
         first, last = used[0][0], used[-1][0]
-        for a, b in loops:
-            inside = [is_set for k, is_set in used if a <= k <= b]
-            if inside and (first < a or last > b or not inside[0]):
+        around: set[int] = set()
+        for k, _ in used:
+            loop = inner[k]
+            while loop >= 0 and loop not in around:
+                around.add(loop)
+                loop = outer[loop]
+        for a, b in (loops[n] for n in sorted(around)):
+            set_first = used[bisect_left(used, (a, False))][1]
+            if first < a or last > b or not set_first:
                 first, last = min(first, a), max(last, b)
         change[engine][first] += 1
         change[engine][last + 1] -= 1
@@ -213,3 +221,20 @@ def check_room(steps: Sequence[Step], loops: Sequence[tuple[int, int]], chip: Re
             live += more
             if live > (most := chip("sequencer.registers")):
                 raise ProgramError(place(steps, k), f"{live} registers live on {engine.label}", f"at most {most}", chip.chip.name)
+
+
+def _enclosing(steps: int, loops: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The innermost loop of each step, and the next loop around each loop, by index; -1 for none. Inner loops come first."""
+    inner, outer = [-1] * steps, [-1] * len(loops)
+    starts: dict[int, list[int]] = {}
+    for n in reversed(range(len(loops))):
+        starts.setdefault(loops[n][0], []).append(n)
+    around: list[int] = []
+    for k in range(steps):
+        while around and loops[around[-1]][1] < k:
+            around.pop()
+        for n in starts.get(k, ()):
+            outer[n] = around[-1] if around else -1
+            around.append(n)
+        inner[k] = around[-1] if around else -1
+    return inner, outer

@@ -210,7 +210,7 @@ def check_bounds(instruction: Instruction, where: str) -> None:
         return
     for _, view, _ in instruction.views:
         if view.dynamic is not None and isinstance(number := view.dynamic.index, int):
-            in_bounds(view, number, where)
+            in_bounds(view, number, lambda: where)
 
 
 def _where(step: Step) -> str:

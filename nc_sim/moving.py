@@ -5,6 +5,8 @@ Elements are counted in the order of the destination.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 import numpy as np
 
@@ -37,10 +39,11 @@ class Move:
     sources: tuple[Side, ...]
 
 
-def found(dma: Dma, memories: Memories, where: str) -> Move | None:
+def found(dma: Dma, memories: Memories, where: Callable[[], str]) -> Move | None:
     """The DMA with its indices read; None if its one address is out of bounds and skipped.
 
-    Raises ProgramError for an address out of bounds, and for rows that are added to twice.
+    Raises ProgramError for an address out of bounds, and for rows that are added to twice; `where`, which counts all that
+    stands before the DMA, is only asked then.
     """
     dst = _side(dma.dst, None, dma, memories, where)
     sources = [_side(v, dma.axes, dma, memories, where) for v in dma.sources]
@@ -60,12 +63,12 @@ def number_of(view: View, memories: Memories) -> int:
     raise InternalError("moving", f"register {index.name} in {view}", "its number, once the instruction executes")
 
 
-def resolved(view: View, memories: Memories, where: str, source: str = SOURCE) -> View:
+def resolved(view: View, memories: Memories, where: Callable[[], str], source: str = SOURCE) -> View:
     """The view where it lies now, if its start is dynamic; ProgramError if that is out of bounds."""
     return view if view.dynamic is None else in_bounds(view, number_of(view, memories), where, source)
 
 
-def in_bounds(view: View, number: int, where: str, source: str = SOURCE) -> View:
+def in_bounds(view: View, number: int, where: Callable[[], str], source: str = SOURCE) -> View:
     """A view whose start is dynamic where `number` moves it; ProgramError if that is out of bounds."""
     if (at := view.moved_to(number)) is not None:
         return at
@@ -75,10 +78,10 @@ def in_bounds(view: View, number: int, where: str, source: str = SOURCE) -> View
     low, high = (
         view.offset + (e + far) * view.dtype.itemsize + by for e, far in zip(reach(view.strides, view.counts), (0, 1), strict=True)
     )
-    raise ProgramError(where, f"{number} moves {view} to bytes {low} to {high}", f"bytes {moved.low} to {moved.high}", source)
+    raise ProgramError(where(), f"{number} moves {view} to bytes {low} to {high}", f"bytes {moved.low} to {moved.high}", source)
 
 
-def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories, where: str) -> Side | None:
+def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories, where: Callable[[], str]) -> Side | None:
     if (moved := view.dynamic) is None:
         return Side(view, axes)
     if not moved.vector:
@@ -91,7 +94,7 @@ def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories
     return Side(view, None, (places if axes is None else places.transpose(axes)).reshape(-1))
 
 
-def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: str) -> Places:
+def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: Callable[[], str]) -> Places:
     """Element numbers [rows, ...] of a view with an index for each row."""
     size, strides, counts = view.dtype.itemsize, view.strides[1:], view.counts[1:]
     low, high = reach(strides, counts)
@@ -100,7 +103,7 @@ def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: st
     if not inside.all() and not dma.skips:
         row = int(np.flatnonzero(~inside)[0])
         bounds = f"an address in bytes {moved.low} to {moved.high} of {view.tensor}, or oob_mode=skip"
-        raise ProgramError(where, f"index {numbers[row]} of row {row}", bounds, dma.source)
+        raise ProgramError(where(), f"index {numbers[row]} of row {row}", bounds, dma.source)
     if isinstance(dma, DmaCompute2d) and view is dma.dst:
         _unique(numbers, inside, where, dma)
     out = start.reshape(-1, *(1,) * len(counts))
@@ -109,12 +112,12 @@ def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: st
     return np.where(inside.reshape(-1, *(1,) * len(counts)), out, -1)
 
 
-def _unique(numbers: np.ndarray, inside: np.ndarray, where: str, dma: Dma) -> None:
+def _unique(numbers: np.ndarray, inside: np.ndarray, where: Callable[[], str], dma: Dma) -> None:
     """Rows that are added to may not repeat: nothing says what the hardware then leaves."""
     known: dict[int, int] = {}
     for row in np.flatnonzero(inside).tolist():
         if (before := known.setdefault(int(numbers[row]), row)) != row:
-            raise ProgramError(where, f"index {numbers[row]} in rows {before} and {row}", "indices that do not repeat", dma.source)
+            raise ProgramError(where(), f"index {numbers[row]} in rows {before} and {row}", "indices that do not repeat", dma.source)
 
 
 def read(move: Move, first: int, last: int, memories: Memories) -> tuple[np.ndarray, np.ndarray | None]:

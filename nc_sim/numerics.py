@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import attrs
@@ -78,7 +78,7 @@ class Numerics(Probe):
         elif role == SEQUENCE:
             k = self.step[row]
             if moves(self.steps[k].instruction):
-                self.located[k] = located(self.steps[k].instruction, self.memories, place(self.steps, k))
+                self.located[k] = located(self.steps[k].instruction, self.memories, partial(place, self.steps, k))
         elif role == TRANSFER:
             self.read_share(row)
         elif role == CONTROL:
@@ -97,7 +97,7 @@ class Numerics(Probe):
         dma = self.steps[k].instruction
         if isinstance(dma, DmaDirect2d) or not isinstance(dma, Dma) or k in self.left:
             return
-        self.found[k] = moving.found(dma, self.memories, "" if dma.addressing == "static" else place(self.steps, k))
+        self.found[k] = moving.found(dma, self.memories, partial(place, self.steps, k))
         self.left[k] = self.table.servers
 
     def control(self, row: int) -> None:
@@ -139,9 +139,8 @@ class Numerics(Probe):
 
     def partitions(self, server: int, side: View) -> tuple[int, int]:
         """The elements, in order, of the partitions a DMA engine serves."""
-        engines = self.table.servers
-        mine = [p for p in range(side.partitions) if min((side.partition + p) // self.served, engines - 1) == server]
-        return mine[0] * side.elements, (mine[-1] + 1) * side.elements
+        first, last = served(side.partition, side.partitions, server, self.served, self.table.servers)
+        return first * side.elements, last * side.elements
 
     def elements(self, row: int, dma: Dma) -> tuple[int, int]:
         """Rows in order, as they were spread over the engines."""
@@ -161,22 +160,29 @@ def moves(instruction: Instruction) -> bool:
     return any(view.dynamic is not None for _, view, _ in instruction.views)
 
 
-def located(instruction: Instruction, memories: Memories, where: str) -> Operands:
+def located(instruction: Instruction, memories: Memories, where: Callable[[], str]) -> Operands:
     """The operands where they lie now; ProgramError if one is out of bounds."""
     return [(name, _located(view, written, memories, where), written) for name, view, written in instruction.views]
 
 
-def _located(view: View, written: bool, memories: Memories, where: str) -> View | Columns:
+def _located(view: View, written: bool, memories: Memories, where: Callable[[], str]) -> View | Columns:
     if view.dynamic is None or view.dynamic.kind != "columns":
         return moving.resolved(view, memories, where)
     try:
         return Columns(indirection.table(view), indirection.places(view, memories.read(view.dynamic.tensor), written))
     except (ProgramError, Unspecified) as e:
-        raise e.at(where) from None
+        raise e.at(where()) from None
 
 
 def _read(view: View | Columns, memories: Memories) -> np.ndarray:
     return memories.read(view) if isinstance(view, View) else np.take_along_axis(memories.read(view.table), view.places, 1)
+
+
+@lru_cache(1 << 12)
+def served(first: int, count: int, server: int, each: int, servers: int) -> tuple[int, int]:
+    """Of `count` partitions from `first` on, counted from there: the first and one past the last that a DMA engine serves."""
+    mine = [p for p in range(count) if min((first + p) // each, servers - 1) == server]
+    return mine[0], mine[-1] + 1
 
 
 def execute(
@@ -198,10 +204,10 @@ def perform(step: Step, memories: Memories, state: dict[str, Any], where: Callab
     """Execute one step whole, without time. `where` gives the place that an error names."""
     i = step.instruction
     if isinstance(i, Dma) and not isinstance(i, DmaDirect2d):
-        if (move := moving.found(i, memories, where())) is not None:
+        if (move := moving.found(i, memories, where)) is not None:
             moving.write(move, 0, *moving.read(move, 0, i.dst.size, memories), memories)
     else:
-        write(execute(step, memories, state, located(i, memories, where()) if moves(i) else None), memories)
+        write(execute(step, memories, state, located(i, memories, where) if moves(i) else None), memories)
 
 
 def write(results: Results, memories: Memories) -> None:

@@ -14,13 +14,14 @@ import attrs
 
 from ..chip import Chip
 from ..isa import Engine
-from ..isa.errors import NcSimError
+from ..isa.errors import NcSimError, Unsupported
 from ..mechanisms import MECHANISMS
 from ..mechanisms import changes as changes_of
 from ..notebook import Records, Shown
 from ..progress import Tell, told, weighted
 from ..result import Result
 from ..schema import SCHEMA
+from ..simulate import AUTO_FROM
 from .again import again
 from .history import history
 from .lines import BUSY, SEMAPHORE, SIGNAL, START, THROTTLE, Part, stalls
@@ -179,13 +180,20 @@ def explain(result: Result, changes: Sequence[Change] = CHANGES, engine: str = "
 
 def _gains(result: Result, changes: Iterable[Change], engine: str) -> Iterable[Gain]:
     body, used = result.duration_ns, set(result.used)
+    together = engine == "auto" and result.table.size * len(CHANGES) >= AUTO_FROM
     for c in changes:
         numbers = result.chip.numbers
         what_if = {k: v for k, v in c.overrides(result.chip).items() if k in used and numbers[k].value is not None}
         if all(SCHEMA[k].convert(v, k) == numbers[k].value for k, v in what_if.items()):
             continue  # the run does not rest on it
         try:
-            then = again(result, what_if, engine).duration_ns
+            if together:  # so many runs pay for loading the compiled engine before one of them does
+                try:
+                    then = again(result, what_if, "compiled").duration_ns
+                except Unsupported:  # no Numba, or too large for 64 bits; if it is the chip, the next try says so
+                    together = False
+            if not together:
+                then = again(result, what_if, engine).duration_ns
         except NcSimError:  # a chip that cannot do without
             continue
         share = (body - then) / body if body else 0.0
