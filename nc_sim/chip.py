@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from .files import regular
 from .isa import Engine
 from .isa.errors import ChipError, Unspecified, Unsupported
 from .notebook import Shown
@@ -138,9 +139,7 @@ def load(chip: str | Path | Chip, what_if: Mapping[str, Any] | None = None) -> C
         text = (_folder() / f"{text_name}.toml").read_text()
     elif text_name.endswith(".toml"):
         try:
-            if (path := Path(text_name)).exists() and not path.is_file() and not path.is_dir():  # a device may have no end
-                raise ChipError(text_name, "cannot be read: not a file", "a chip file")
-            text = path.read_text()
+            text = regular(Path(text_name)).read_text()
         except (OSError, ValueError) as e:  # ValueError: not UTF-8, or a NUL in the name
             raise ChipError(text_name, f"cannot be read: {getattr(e, 'strerror', None) or 'not text'}", "a chip file") from None
     else:

@@ -18,7 +18,7 @@ import attrs
 
 from .. import chip as chips_of
 from ..chip import Chip
-from ..files import replacing
+from ..files import regular, replacing
 from ..forms import program_from_msgpack, program_to_msgpack
 from ..isa.errors import NcSimError, ProgramError
 from ..notebook import Shown, frame
@@ -306,7 +306,7 @@ def _kept(folder: Path, key: str) -> Numbers | None:
     """A kept case; None where there is none. ProgramError where the file is something else."""
     path = folder / f"{key}.json"
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(regular(path).read_text())
         if data["form"] != FORM:
             raise ValueError("another form")
         at, tops = tuple(Point(**p) for p in data["points"]), tuple(Ceiling(**c) for c in data["ceilings"])
