@@ -26,7 +26,7 @@ from ..program import Program
 from ..result import Result
 from ..simulate import simulate
 from .again import again
-from .roofs import Ceiling, Point, ceilings, points
+from .roofs import Ceiling, Point, ceilings, points, read_point
 
 FORM = 1  # of a kept case
 Shape = Mapping[str, Any] | Sequence[Any] | int
@@ -293,13 +293,13 @@ def _write(folder: Path, key: str, numbers: Numbers) -> None:
     data = {
         "form": FORM,
         "summary": summary,
-        "points": [attrs.asdict(p) for p in at],
+        "points": [p.kept() for p in at],
         "ceilings": [attrs.asdict(c) for c in tops],
         "error": error,
     }
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / f"{key}.json") as partial:
-        partial.write_text(json.dumps(data))
+        partial.write_text(json.dumps(data, allow_nan=False))
 
 
 def _kept(folder: Path, key: str) -> Numbers | None:
@@ -309,7 +309,7 @@ def _kept(folder: Path, key: str) -> Numbers | None:
         data = json.loads(regular(path).read_text())
         if data["form"] != FORM:
             raise ValueError("another form")
-        at, tops = tuple(Point(**p) for p in data["points"]), tuple(Ceiling(**c) for c in data["ceilings"])
+        at, tops = tuple(map(read_point, data["points"])), tuple(Ceiling(**c) for c in data["ceilings"])
         return data["summary"], at, tops, data["error"], True
     except FileNotFoundError:
         return None

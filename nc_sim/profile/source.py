@@ -134,7 +134,7 @@ def with_program(trace: Trace, physical_cores: int = 1, progress: Tell | None = 
     try:
         addresses = {str(k): int(v) for k, v in msgpack.unpackb(raw["addresses"]).items()}
         tensors = {t.name: t for t in program_tensors(raw["program"], str(path))}
-        chip = _chip(raw["chip"])
+        chip = attrs.evolve(_chip(raw["chip"]), extrapolated=trace.metadata.get("extrapolated", ""))
         dmas = _Dmas(chip)
         touches, call, others = _steps(raw["machine"], tensors, trace, dmas, progress)
     except NcSimError as e:

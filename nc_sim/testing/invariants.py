@@ -214,7 +214,10 @@ class _Diary(Probe):
 
 
 def _outputs(result: Result, inputs: Arrays, probes: list[Probe]) -> Mapping[str, np.ndarray]:
-    again = simulate(result.program, result.chip, inputs, probes=probes, gate_phase_ns=result.gate_phase_ns, races="ignore")
+    again = simulate(
+        result.program, result.chip, inputs, probes=probes, gate_phase_ns=result.gate_phase_ns, races="ignore",
+        max_iterations=max(1, len(result.steps)),
+    )  # fmt: skip
     return again.outputs
 
 
