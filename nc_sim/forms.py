@@ -561,6 +561,7 @@ def _append(program: Program, step: Step) -> None:
             program.check_view(view)
     with placed(queue):
         i.check()
+        i.check_destinations()
     step.call = len(program.steps)
     program.steps.append(step)
     program._positions[step.engine] += 1

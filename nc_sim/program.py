@@ -308,6 +308,7 @@ class Program(Shown):
             instruction.check()
             if instruction.registers or isinstance(instruction, Sequenced):
                 self.check_registers(instruction)
+            instruction.check_destinations()
             for _, view, _ in instruction.views:
                 if view.memory is Memory.HBM:
                     self.check_view(view)

@@ -67,7 +67,8 @@ def test_a_run_of_nothing_can_be_shown_told_and_compared(chip: str) -> None:
         "view made --output-format json --output-file b.json", "view made --output-format parquet --output-file tables",
         "view made --output-format summary-json", "view made --output-format summary-text", "explain made", "explain made --json",
         "stalls made", "stalls made --json", "roofline made", "roofline made --json", "compare made made --perfetto c.pftrace",
-        "compare made made --json", "check e.py", "disasm e.py", "disasm e.py --machine", "sweep e.py --keep kept", "sweep e.py --keep kept",
+        "compare made made --json", "check e.py", "disasm e.py", "disasm e.py --machine",
+        "sweep e.py --keep kept", "sweep e.py --keep kept",
     ):  # fmt: skip
         cli(words)
     assert Path("a.pftrace").read_bytes() == Path("b.pftrace").read_bytes() != b""
