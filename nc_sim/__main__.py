@@ -562,15 +562,26 @@ def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Prog
         raise ProgramError(
             "program", f"{name!r}{what and f', {what}'}", f"one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file"
         )
-    known = inspect.signature(module.build).parameters
+    known = _sizes_of(module.build)
     for size in sizes:
-        if size not in known:
+        if known is not None and size not in known:
             raise ProgramError(f"{name} --size", f"{size!r}", f"one of {', '.join(known) or 'none'}")
     with shown("building"), _user_code(path):
         program = module.build(**sizes)
     if not isinstance(program, Program):
         raise ProgramError(name, f"build() returned {type(program).__name__}", "a Program")
     return module, program
+
+
+def _sizes_of(build: Callable[..., Any]) -> list[str] | None:
+    """Names of the sizes that a build() takes; None where it takes any: build(**sizes), or a callable that does not tell."""
+    try:
+        parameters = inspect.signature(build).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def _module(path: Path) -> ModuleType:
