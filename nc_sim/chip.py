@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from .arguments import said
 from .files import regular
 from .isa import Engine
 from .isa.errors import ChipError, Unspecified, Unsupported
@@ -74,11 +75,11 @@ class Chip(Shown):
 
     def what_if(self, overrides: Mapping[str, Any]) -> Chip:
         """The chip with numbers replaced by dotted name; an unknown name or an unfit value is refused."""
+        if not isinstance(overrides, Mapping):
+            raise ChipError("what-if", said(overrides), "a mapping of names to values")
         if not overrides:
             return self
         numbers = dict(self.numbers)
-        if not isinstance(overrides, Mapping):
-            raise ChipError("what-if", f"{overrides!r}", "a mapping of names to values")
         for key, raw in overrides.items():
             entry = _entry(f"what-if {key}", key)
             numbers[key] = Number(entry.convert(raw, f"what-if {key}"), "assumed", "what-if")
@@ -133,7 +134,7 @@ def names() -> list[str]:
 def load(chip: str | Path | Chip, what_if: Mapping[str, Any] | None = None) -> Chip:
     """A chip by name or from a file of the same form, with overrides applied."""
     if isinstance(chip, Chip):
-        return chip.what_if(what_if or {})
+        return chip.what_if({} if what_if is None else what_if)
     text_name = str(chip)
     if text_name in names():
         text = (_folder() / f"{text_name}.toml").read_text()
@@ -144,7 +145,7 @@ def load(chip: str | Path | Chip, what_if: Mapping[str, Any] | None = None) -> C
             raise ChipError(text_name, f"cannot be read: {getattr(e, 'strerror', None) or 'not text'}", "a chip file") from None
     else:
         raise ChipError("chip", f"{text_name!r}", f"one of {', '.join(names())}, or the path of a .toml file")
-    return parse(text, text_name).what_if(what_if or {})
+    return parse(text, text_name).what_if({} if what_if is None else what_if)
 
 
 def parse(text: str, where: str) -> Chip:
