@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -23,6 +24,7 @@ from .notebook import Shown
 from .schema import SCHEMA, Entry
 
 STATUSES = ("measured", "documented", "derived", "carried-over", "assumed", "fitted", "unsupported", "unspecified")
+CORE = re.compile(r"NeuronCore-v[1-9][0-9]?")
 UNCERTAIN = ("carried-over", "assumed")  # reports show results that rest on these
 
 
@@ -165,6 +167,8 @@ def parse(text: str, where: str) -> Chip:
             continue
         if not isinstance(text_of, str) or not text_of.strip() or not text_of.isprintable():
             raise ChipError(f"{where}: {key}", f"{text_of!r:.80}", "one line of text")
+    if not CORE.fullmatch(core):
+        raise ChipError(f"{where}: core", f"{core!r:.80}", "a generation, such as NeuronCore-v3")
     numbers: dict[str, Number] = {}
     for key, raw in _flatten(data):
         numbers[key] = _number(f"{where}: {key}", _entry(where, key), raw, sources)

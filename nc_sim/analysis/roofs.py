@@ -112,7 +112,8 @@ def _finite(value: Any) -> Any:
 
 def read_point(kept: Mapping[str, Any]) -> Point:
     """The point whose `kept` this is. TypeError for anything else."""
-    return Point(**{k: math.inf if v is None else v for k, v in kept.items()})
+    values: dict[str, Any] = {k: math.inf if v is None else v for k, v in kept.items()}
+    return Point(**values)
 
 
 def points(result: Result, name: str | None = None, engines: Iterable[Engine] | None = None) -> tuple[Point, ...]:
