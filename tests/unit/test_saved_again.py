@@ -16,6 +16,7 @@ from nc_sim.__main__ import main
 from nc_sim.analysis.advice import explain
 from nc_sim.analysis.again import again, saved
 from nc_sim.analysis.sweeps import sweep
+from nc_sim.isa.scalar import Activate
 from nc_sim.profile import source
 from nc_sim.testing import invariants
 
@@ -129,3 +130,22 @@ def test_a_run_of_more_rounds_than_usual_is_told_again(monkeypatch: pytest.Monke
     assert explain(told).body_ns == explain(result).body_ns == result.duration_ns
     assert again(result, {"memory.partitions": 128}).duration_ns == result.duration_ns
     invariants.check_all(result)
+
+
+def test_the_export_of_a_run_with_sums_beside_activations_is_replayed_to_its_own_times() -> None:
+    """Every start is where the run had it, to the whole ns that an export holds; so ACT_READ_ACCUMULATOR and its ACTIVATE are read."""
+    cli("run attention --timing-only --out made")
+    cli("view made --output-format json --output-file at.json")
+    found = nc_sim.replay("at.json")
+    assert found.by_opcode()["ACT_READ_ACCUMULATOR"]["count"] == 4
+    assert found.start_errors.max() < 1
+    commands = [s.instruction.reduce_cmd for s in found.profile.steps if isinstance(s.instruction, Activate)]
+    assert commands == ["reset_reduce"] * 4
+
+
+def test_an_unknown_command_of_the_accumulator_is_refused_with_its_record() -> None:
+    cli("run attention --timing-only --out made")
+    cli("view made --output-format json --output-file at.json")
+    Path("at.json").write_text(Path("at.json").read_text().replace("accumulator_cmd=RESET_REDUCE", "accumulator_cmd=GUESS"))
+    with pytest.raises(nc_sim.ProgramError, match=r"at.json: instruction\[\d+\] ACTIVATE.*'guess'"):
+        nc_sim.replay("at.json")
