@@ -398,7 +398,7 @@ class Pair(_Numbers):
 
     def check(self, value: Any) -> tuple[int, ...]:
         try:
-            numbers = tuple(int(n.__index__()) for n in value or ())
+            numbers = tuple(int(n.__index__()) for n in (() if value is None else value))
         except (TypeError, AttributeError):
             raise ProgramError("", f"{value!r}", "(rows, columns), whole numbers") from None
         if len(numbers) not in (0, 2) or any(not 0 <= n < WORD32 for n in numbers):
@@ -460,7 +460,7 @@ def one_of(table: Mapping[str, Any] | tuple[str, ...]) -> Choice:
 
     def look_up(value: Any) -> str:
         name = getattr(value, "name", value)
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             raise ProgramError("", f"{value!r}", f"one of {', '.join(names)}")
         return str(name)
 

@@ -203,6 +203,13 @@ class Instruction:
         if not holds:
             raise ProgramError(self.mnemonic, found, required, self.source)
 
+    def check_destinations(self) -> None:
+        """No result is written over by another of the same instruction: no source says which would stay, or that they add up."""
+        for name, v, written in self.views:
+            if written and v.repeats:
+                found = f"{name} visits an element twice: shape {list(v.shape)} with strides {list(v.strides)}"
+                self.require(False, found, "a destination of which each element is written once")
+
     def specified(self, holds: bool, found: str, required: str) -> None:
         """Raise Unspecified naming this instruction unless `holds`: no public source says what the hardware does then."""
         if not holds:

@@ -101,9 +101,11 @@ class Activate(_Elementwise):
     def execute(self, operands: Mapping[str, np.ndarray], state: dict[str, Any]) -> Mapping[str, np.ndarray]:
         x = operands["data"].astype(np.float32)
         scale = per_partition(operands.get("scale", self.scale), x.ndim)
-        bias = per_partition(operands.get("bias", 0.0 if self.bias is None else self.bias), x.ndim)
         with np.errstate(all="ignore"):
-            out = act_fn(self.op).function(x * np.asarray(scale, np.float32) + np.asarray(bias, np.float32))
+            scaled = x * np.asarray(scale, np.float32)
+            if self.bias is not None:  # adding 0 would make +0 of -0
+                scaled = scaled + np.asarray(per_partition(operands.get("bias", self.bias), x.ndim), np.float32)
+            out = act_fn(self.op).function(scaled)
             if self.reduce_cmd in ("reset", "reset_reduce"):
                 state["accumulator"] = np.zeros(x.shape[0], np.float32)
             if self.reduce_cmd in ("reduce", "reset_reduce"):

@@ -29,6 +29,7 @@ class Memory(enum.IntEnum):
 
 
 MAX_FREE_DIMS = 4  # "free-dim access pattern: up to 4-D" (NeuronCore architecture guides)
+MOST_COMPARED = 1 << 22  # elements of a pattern whose dimensions run through each other
 
 
 @attrs.frozen(slots=True, cache_hash=True, repr=False)
@@ -126,14 +127,27 @@ class View:
             length *= count
         return length
 
+    @property
+    def repeats(self) -> bool:
+        """True if an element is visited twice. Rows of their own, which indices name, may lie anywhere: they are not compared."""
+        if self._injective():
+            return False
+        outer = 1 if self.dynamic is not None and self.dynamic.vector else 0
+        strides, counts = self.strides[outer:], self.counts[outer:]
+        low, high = reach(strides, counts)
+        elements = math.prod(counts)
+        if elements > high - low + 1:
+            return True
+        if not elements or elements > MOST_COMPARED:  # no pattern of whole loops is like this
+            return False
+        places = np.zeros(1, np.int64)
+        for stride, count in zip(strides, counts, strict=True):
+            places = np.add.outer(places, stride * np.arange(count)).ravel()
+        return len(np.unique(places)) < elements
+
     def _injective(self) -> bool:
-        """True if no element is visited twice."""
-        reach = 1
-        for stride, count in sorted((abs(s), c) for s, c in zip(self.strides, self.counts, strict=True) if c > 1):
-            if stride < reach:
-                return False
-            reach = stride * (count - 1) + reach
-        return True
+        """True if it is plain that no element is visited twice."""
+        return _nested(self.strides, self.counts)
 
     def __getitem__(self, key: Any) -> View:
         """A slice, as numpy slices: integers drop a free dimension, `...` and steps work; the partition stays.
@@ -483,6 +497,16 @@ def band(strides: tuple[int, ...], counts: tuple[int, ...], size: int) -> tuple[
 def _by_stride(strides: tuple[int, ...], counts: tuple[int, ...], size: int) -> list[tuple[int, int]]:
     """Dimensions that move, by their stride in bytes."""
     return sorted((abs(s) * size, c) for s, c in zip(strides, counts, strict=True) if s and c > 1)
+
+
+def _nested(strides: tuple[int, ...], counts: tuple[int, ...]) -> bool:
+    """Whether each stride passes over all that smaller ones reach."""
+    reach = 1
+    for stride, count in sorted((abs(s), c) for s, c in zip(strides, counts, strict=True) if c > 1):
+        if stride < reach:
+            return False
+        reach = stride * (count - 1) + reach
+    return True
 
 
 def whole(tensor: str, memory: Memory, shape: tuple[int, ...], dtype: DType, partition: int = 0) -> View:

@@ -100,15 +100,6 @@ def main() -> None:
     """A cycle-approximate NeuronCore simulator: values, time and traces."""
 
 
-class _Folder(click.Path):
-    """A folder to write to. No text at all is no folder; the current one is `.`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
-            raise ProgramError(param.opts[0] if param else "folder", "an empty text", "the path of a folder; the current one is .")
-        return super().convert(value, param, ctx)
-
-
 def _tried(write: Callable[[], T]) -> tuple[T | None, Exception | None]:
     """What was written, or why not: a full disk is an error only after what was computed is printed."""
     try:
@@ -141,7 +132,7 @@ def _shared(f: F) -> F:
 @_shared
 @click.option("--size", "sizes", multiple=True, metavar="NAME=VALUE", help="a size of the workload; may be repeated")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="of the workload's inputs")
-@click.option("--out", type=_Folder(path_type=Path), help="folder for the trace  [default: out/NAME, of the last run alone]")
+@click.option("--out", type=commands.FOLDER, help="folder for the trace  [default: out/NAME, of the last run alone]")
 @click.option("--timing-only", is_flag=True, help="no values")
 @click.option("--phase-range", is_flag=True, help="also run 16 phases of the clock gate")
 @click.option("--races", type=click.Choice(["error", "report", "ignore"]), default="error", show_default=True)
@@ -194,14 +185,14 @@ def run(
 
 
 @main.command()
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=commands.PATH)
 @_shared
 @click.option("--dma-from-trace", is_flag=True, help="take every DMA's latency from the packets beside the trace")
 @click.option("--gate-phase", type=float, metavar="NS", help="a clock-gate edge, from the release of Sync")
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="results are the same")
 @click.option("--core", type=click.IntRange(0), help="of a JSON export in which several cores run a kernel")
-@click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write both timelines for the viewer")
-@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw them, as .svg or .png")
+@click.option("--perfetto", "pftrace", type=commands.PATH, metavar="FILE", help="also write both timelines for the viewer")
+@click.option("--picture", type=commands.PATH, metavar="FILE", help="also draw them, as .svg or .png")
 @click.option("--from-us", type=float, metavar="T", help="where the picture begins  [default: with the body]")
 @click.option("--to-us", type=float, metavar="T", help="where the picture ends  [default: with the body]")
 def replay(
@@ -246,7 +237,7 @@ def accuracy() -> None:
 @accuracy.command()
 @_shared
 @click.option("--worst", default=10, show_default=True, type=click.IntRange(0), metavar="N", help="also list the N entries furthest off")
-@click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="measurements  [default: those that ship for the chip]")
+@click.option("--data", type=commands.PATH, metavar="FILE", help="measurements  [default: those that ship for the chip]")
 def instructions(chip_name: str, what_if: tuple[str, ...], without: tuple[str, ...], as_json: bool, worst: int, data: Path | None) -> None:
     """Simulate every published single instruction, packet and delay; compare with its measurement."""
     from .accuracy import compare, entries
@@ -293,10 +284,12 @@ def kernels(chip_name: str | None, only: tuple[str, ...], what_if: tuple[str, ..
 def chips(name: str | None, diff: tuple[str, str] | None, prefix: str, as_json: bool) -> None:
     """List the chips, or one chip's numbers with how each is known and where from."""
     if diff:
+        commands.refuse("NAME", name is not None, "--diff beside it", "one of them")
         a, b = map(chip.load, diff)
         click.echo(json.dumps(text.differences(a, b, prefix), indent=2) if as_json else text.difference(a, b, prefix))
         return
     if name is None:
+        commands.refuse("--prefix", bool(prefix), "no chip", "NAME, or --diff A B")
         rows = [
             (c.name, c.core, str(len(c.numbers)), _statuses(c) + ("; extrapolated" if c.extrapolated else ""))
             for c in map(chip.load, chip.names())
@@ -343,6 +336,7 @@ def disasm(program: str, chip_name: str, machine: bool) -> None:
     from .forms import program_to_text
     from .simulate import compile_program
 
+    commands.refuse("--chip", commands.given("chip_name") and not machine, "calls, which are of no chip", "--machine")
     _, built = _built(program, {})
     if not machine:
         click.echo(program_to_text(built), nl=False)
@@ -355,13 +349,13 @@ def disasm(program: str, chip_name: str, machine: bool) -> None:
 
 
 @main.command()
-@click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--instructions", default=0, metavar="N", help="also list the first N instructions")
+@click.argument("trace", type=commands.PATH)
+@click.option("--instructions", default=0, metavar="N", type=click.IntRange(0), help="also list the first N instructions")
 @click.option("--width", type=click.IntRange(40), help="columns of the timeline  [default: the terminal's]")
 @click.option("--output-format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="what to show or write")
-@click.option("--output-file", "place", type=click.Path(path_type=Path), metavar="PATH", help="where to; a folder for parquet")
-@click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write a file for the Perfetto viewer")
-@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw what the viewer would show, as .svg or .png")
+@click.option("--output-file", "place", type=commands.PATH, metavar="PATH", help="where to; a folder for parquet")
+@click.option("--perfetto", "pftrace", type=commands.PATH, metavar="FILE", help="also write a file for the Perfetto viewer")
+@click.option("--picture", type=commands.PATH, metavar="FILE", help="also draw what the viewer would show, as .svg or .png")
 @click.option("--from-us", type=float, metavar="T", help="where the picture begins  [default: with the trace]")
 @click.option("--to-us", type=float, metavar="T", help="where the picture ends  [default: with the trace]")
 def view(
@@ -392,6 +386,8 @@ def view(
     if form != "text":
         if instructions or pftrace is not None or picture is not None:
             raise ProgramError("--instructions, --perfetto, --picture", f"--output-format {form} beside it", "--output-format text")
+        shape = width is not None or from_us is not None or to_us is not None
+        commands.refuse("--width, --from-us, --to-us", shape, f"--output-format {form} beside it", "--output-format text")
         with shown("writing") as tell:
             written = output.write(trace, form, place, tell)
         click.echo(written)
@@ -472,8 +468,8 @@ def check(program: str, chip_name: str, what_if: tuple[str, ...], without: tuple
 @click.option("--in-flight", default=1, show_default=True, type=click.IntRange(1), help="dispatches outstanding at most")
 @click.option("--lnc", default="1", show_default=True, type=click.Choice(["1", "2"]), help="physical cores of a logical one")
 @click.option("--sweep", is_flag=True, help="rmsnorm over rows and columns instead of one shape")
-@click.option("--out", type=_Folder(path_type=Path), help="folder for the system trace of each variant")
-@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw the sweep, or a transformer, as .svg or .png")
+@click.option("--out", type=commands.FOLDER, help="folder for the system trace of each variant")
+@click.option("--picture", type=commands.PATH, metavar="FILE", help="also draw the sweep, or a transformer, as .svg or .png")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def study(
     name: str, shape: str | None, heads: int | None, ff: int | None, layers: int | None, chip_name: str, host_profile: str,
@@ -562,15 +558,26 @@ def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Prog
         raise ProgramError(
             "program", f"{name!r}{what and f', {what}'}", f"one of {', '.join(workloads.NAMES)}, or a .py, .ncasm or .msgpack file"
         )
-    known = inspect.signature(module.build).parameters
+    known = _sizes_of(module.build)
     for size in sizes:
-        if size not in known:
+        if known is not None and size not in known:
             raise ProgramError(f"{name} --size", f"{size!r}", f"one of {', '.join(known) or 'none'}")
     with shown("building"), _user_code(path):
         program = module.build(**sizes)
     if not isinstance(program, Program):
         raise ProgramError(name, f"build() returned {type(program).__name__}", "a Program")
     return module, program
+
+
+def _sizes_of(build: Callable[..., Any]) -> list[str] | None:
+    """Names of the sizes that a build() takes; None where it takes any: build(**sizes), or a callable that does not tell."""
+    try:
+        parameters = inspect.signature(build).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def _module(path: Path) -> ModuleType:
@@ -595,8 +602,9 @@ def _user_code(path: Path) -> Iterator[None]:
     except (NcSimError, OSError):
         raise
     except SyntaxError as e:
-        raise ProgramError(f"{path}:{e.lineno}", f"{type(e).__name__}: {e.msg}", "Python that runs") from None
-    except Exception as e:
+        line = "" if e.lineno is None else f":{e.lineno}"
+        raise ProgramError(f"{path}{line}", f"{type(e).__name__}: {e.msg}", "Python that runs") from None
+    except (Exception, SystemExit) as e:  # sys.exit() would end the command without a word
         frames = [f for f in traceback.extract_tb(e.__traceback__) if Path(f.filename).name == path.name]
         line = f":{frames[-1].lineno}" if frames else ""
         raise ProgramError(f"{path}{line}", f"{type(e).__name__}: {e}", "build(**sizes) and, for values, inputs(program, seed)") from None
@@ -606,10 +614,7 @@ def _pair(text_pair: str, option: str) -> tuple[str, Any]:
     name, equals, value = text_pair.partition("=")
     if not equals or not name or not value:
         raise ProgramError(option, f"{text_pair!r}", "NAME=VALUE")
-    try:
-        return name, int(value)
-    except ValueError:
-        return name, value
+    return name, commands.size(value)
 
 
 def _pairs(given: tuple[str, ...], option: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -15,12 +16,15 @@ from typing import Any
 
 import attrs
 
+from .arguments import said
+from .files import regular
 from .isa import Engine
 from .isa.errors import ChipError, Unspecified, Unsupported
 from .notebook import Shown
 from .schema import SCHEMA, Entry
 
 STATUSES = ("measured", "documented", "derived", "carried-over", "assumed", "fitted", "unsupported", "unspecified")
+CORE = re.compile(r"NeuronCore-v[1-9][0-9]?")
 UNCERTAIN = ("carried-over", "assumed")  # reports show results that rest on these
 
 
@@ -73,11 +77,11 @@ class Chip(Shown):
 
     def what_if(self, overrides: Mapping[str, Any]) -> Chip:
         """The chip with numbers replaced by dotted name; an unknown name or an unfit value is refused."""
+        if not isinstance(overrides, Mapping):
+            raise ChipError("what-if", said(overrides), "a mapping of names to values")
         if not overrides:
             return self
         numbers = dict(self.numbers)
-        if not isinstance(overrides, Mapping):
-            raise ChipError("what-if", f"{overrides!r}", "a mapping of names to values")
         for key, raw in overrides.items():
             entry = _entry(f"what-if {key}", key)
             numbers[key] = Number(entry.convert(raw, f"what-if {key}"), "assumed", "what-if")
@@ -132,20 +136,18 @@ def names() -> list[str]:
 def load(chip: str | Path | Chip, what_if: Mapping[str, Any] | None = None) -> Chip:
     """A chip by name or from a file of the same form, with overrides applied."""
     if isinstance(chip, Chip):
-        return chip.what_if(what_if or {})
+        return chip.what_if({} if what_if is None else what_if)
     text_name = str(chip)
     if text_name in names():
         text = (_folder() / f"{text_name}.toml").read_text()
     elif text_name.endswith(".toml"):
         try:
-            if (path := Path(text_name)).exists() and not path.is_file() and not path.is_dir():  # a device may have no end
-                raise ChipError(text_name, "cannot be read: not a file", "a chip file")
-            text = path.read_text()
+            text = regular(Path(text_name)).read_text()
         except (OSError, ValueError) as e:  # ValueError: not UTF-8, or a NUL in the name
             raise ChipError(text_name, f"cannot be read: {getattr(e, 'strerror', None) or 'not text'}", "a chip file") from None
     else:
         raise ChipError("chip", f"{text_name!r}", f"one of {', '.join(names())}, or the path of a .toml file")
-    return parse(text, text_name).what_if(what_if or {})
+    return parse(text, text_name).what_if({} if what_if is None else what_if)
 
 
 def parse(text: str, where: str) -> Chip:
@@ -165,6 +167,8 @@ def parse(text: str, where: str) -> Chip:
             continue
         if not isinstance(text_of, str) or not text_of.strip() or not text_of.isprintable():
             raise ChipError(f"{where}: {key}", f"{text_of!r:.80}", "one line of text")
+    if not CORE.fullmatch(core):
+        raise ChipError(f"{where}: core", f"{core!r:.80}", "a generation, such as NeuronCore-v3")
     numbers: dict[str, Number] = {}
     for key, raw in _flatten(data):
         numbers[key] = _number(f"{where}: {key}", _entry(where, key), raw, sources)

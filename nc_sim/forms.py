@@ -30,7 +30,7 @@ import attrs
 import msgpack
 
 from .collection import without_collection
-from .files import replacing
+from .files import regular, replacing
 from .isa import DTYPES, Engine, Instruction, Memory, Step, Update, UpdateOp, Wait, When, fields_of
 from .isa.errors import NcSimError, ProgramError
 from .isa.registers import Sequenced
@@ -108,7 +108,7 @@ def load_program(path: str | os.PathLike[str], progress: Tell | None = None) -> 
     of = Path(path)
     text = _is_text(of)
     try:
-        with open(of, "rb") as file:
+        with regular(of).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as e:
         raise ProgramError(str(of), f"cannot be read: {e.strerror}", "a program file") from None
@@ -561,6 +561,7 @@ def _append(program: Program, step: Step) -> None:
             program.check_view(view)
     with placed(queue):
         i.check()
+        i.check_destinations()
     step.call = len(program.steps)
     program.steps.append(step)
     program._positions[step.engine] += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from .arguments import listed
 from .isa.errors import ProgramError
 from .schema import SCHEMA
 
@@ -126,8 +127,8 @@ def without(names: Iterable[str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     if isinstance(names, str):
         raise ProgramError("without", f"the text {names!r}", f"a list of names, [{names!r}]")
-    for name in names:
-        if name not in MECHANISMS:
+    for name in listed(names, "without", f"a list of names out of {', '.join(MECHANISMS)}"):
+        if not isinstance(name, str) or name not in MECHANISMS:
             raise ProgramError("without", f"{name!r}", f"one of {', '.join(MECHANISMS)}")
         out.update(MECHANISMS[name].off)
     return out

@@ -39,7 +39,7 @@ class Memories:
             return np.full(t.partition_bytes, UNWRITTEN, np.uint8)
         array = np.asarray(given)
         if array.shape != t.shape:
-            raise ProgramError(f"input {t.name}", f"shape {list(array.shape)}", f"{list(t.shape)}")
+            raise ProgramError(f"{t.line} input {t.name}".strip(), f"shape {list(array.shape)}", f"{list(t.shape)}")
         try:
             converted = cast(array, t.dtype, e4m3_max=self.e4m3_max)
         except ProgramError as e:

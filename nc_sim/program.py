@@ -83,7 +83,7 @@ class Semaphore:
         return self._update(UpdateOp.SET, value, when)
 
     def _update(self, op: UpdateOp, value: int, when: str) -> Update:
-        if when not in ("read", "complete"):
+        if not isinstance(when, str) or when not in ("read", "complete"):
             raise ProgramError(f"semaphore {self.name}", f"when={when!r}", "'read' or 'complete'")
         return Update(self.id, op, self._whole(value), When[when.upper()], self.program)
 
@@ -125,7 +125,7 @@ class Program(Shown):
 
     def hbm(self, shape: Iterable[int], dtype: Any, name: str = "") -> View:
         """An internal HBM tensor."""
-        return self._tensor(name or self._fresh("hbm"), Memory.HBM, shape, dtype, "internal")
+        return self._tensor(self._named(name, "hbm"), Memory.HBM, shape, dtype, "internal")
 
     def constant(self, array: np.ndarray, dtype: Any = None, name: str = "") -> View:
         """An HBM tensor with given values."""
@@ -138,15 +138,18 @@ class Program(Shown):
             raise ProgramError(where, "a ragged list", "an array of numbers") from None
         except NcSimError as e:
             raise e.at(where) from None
-        return self._tensor(name or self._fresh("constant"), Memory.HBM, values.shape, to, "constant", data=data)
+        return self._tensor(self._named(name, "constant"), Memory.HBM, values.shape, to, "constant", data=data)
 
     def sbuf(self, shape: Iterable[int], dtype: Any, name: str = "", address: int | None = None, partition: int = 0) -> View:
         """An SBUF tensor [partitions, free...], at a byte address in each partition if given."""
-        return self._tensor(name or self._fresh("sbuf"), Memory.SBUF, shape, dtype, "internal", address, partition)
+        return self._tensor(self._named(name, "sbuf"), Memory.SBUF, shape, dtype, "internal", address, partition)
 
     def psum(self, shape: Iterable[int], dtype: Any = "float32", name: str = "", address: int | None = None, partition: int = 0) -> View:
         """A PSUM tensor [partitions, free...], at a byte address in each partition if given."""
-        return self._tensor(name or self._fresh("psum"), Memory.PSUM, shape, dtype, "internal", address, partition)
+        return self._tensor(self._named(name, "psum"), Memory.PSUM, shape, dtype, "internal", address, partition)
+
+    def _named(self, name: str, prefix: str) -> str:
+        return self._fresh(prefix) if name is None or (isinstance(name, str) and not name) else name
 
     def _fresh(self, prefix: str) -> str:
         return next(n for k in range(len(self.tensors), 2 * len(self.tensors) + 2) if (n := f"{prefix}{k}") not in self.tensors)
@@ -173,7 +176,9 @@ class Program(Shown):
         if memory is not Memory.HBM and len(sizes) < 2:
             raise ProgramError(where, f"shape {list(sizes)}", "[partitions, free...] for an on-chip tensor")
         for what, number in (("address", address), ("partition", partition)):
-            if number is not None and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0):
+            if (number is not None or what == "partition") and (
+                isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0
+            ):
                 raise ProgramError(where, f"{what} {number!r}", "a whole number of at least 0")
         try:
             element = as_dtype(dtype)
@@ -204,8 +209,8 @@ class Program(Shown):
 
     def register_alloc(self, x: int | None = None, name: str = "") -> Register:
         """A register, with the value `x` if given. It takes more from `register_move`, `register_load` and `register_alu`."""
-        if name and not _is_name(name):
-            raise ProgramError(f"{user_line()} register {name}", "an unfit name", "a letter or _, then letters, digits and _ . $ -")
+        if not _is_name(name) and not (isinstance(name, str) and not name):
+            raise ProgramError(f"{user_line()} register", f"name {name!r:.60}", "a letter or _, then letters, digits and _ . $ -")
         count = len(self.registers)
         free = next(n for k in range(count, 2 * count + 2) if (n := f"r{k}") not in self.registers)
         register = Register(name or free)
@@ -225,6 +230,7 @@ class Program(Shown):
 
     def fori_loop(self, lower: Any, upper: Any, body_fun: Callable[[Register], Any], step: int = 1) -> None:
         """`body_fun(i)` on the device for i from `lower` up to `upper`, which is not reached; called once, to build the body."""
+        _require_body("fori_loop", body_fun)
         for counter in self.dynamic_range(lower, upper, step):
             body_fun(counter)
 
@@ -234,6 +240,7 @@ class Program(Shown):
 
     def while_loop(self, init: Register, body_fun: Callable[[Register], Register]) -> None:
         """`r = init`, then `r = body_fun(r)` on the device while r is not 0; called once, to build the body."""
+        _require_body("while_loop", body_fun)
         r = self.register_alloc()
         self.append(RegisterMove, (), {"dst": r, "src": init}, None, NONE, NONE)
         with self.repeat_while(r):
@@ -311,6 +318,7 @@ class Program(Shown):
             instruction.check()
             if instruction.registers or isinstance(instruction, Sequenced):
                 self.check_registers(instruction)
+            instruction.check_destinations()
             for _, view, _ in instruction.views:
                 if view.memory is Memory.HBM:
                     self.check_view(view)
@@ -446,6 +454,11 @@ def _key(cls: type[Instruction], operands: tuple[Any, ...], fields: dict[str, An
             return None  # slices of HBM are others each time, as a rule
         out += (kind, value)
     return tuple(out)
+
+
+def _require_body(call: str, body_fun: Any) -> None:
+    if not callable(body_fun):
+        raise ProgramError(f"{user_line()} {call}".strip(), f"body_fun {body_fun!r:.60}", "a function of the loop's register")
 
 
 def _is_name(name: object) -> bool:

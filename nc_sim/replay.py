@@ -12,9 +12,11 @@ import attrs
 import numpy as np
 
 from . import chip as chips
+from .arguments import path_of, require_flag, require_tell, said
 from .chip import Chip
 from .costs import Options
 from .isa import Engine
+from .isa.errors import ProgramError
 from .lower import lower
 from .mechanisms import without as overrides_without
 from .notebook import Shown
@@ -122,8 +124,12 @@ def replay(
     in all.
     """
     require_engine(engine, "replay")
-    where = Path(path)
-    data = chips.load(chip).what_if(overrides_without(without)).what_if(what_if or {})
+    require_flag(dma_from_trace, "replay dma_from_trace")
+    require_tell(progress, "replay")
+    if core is not None and (isinstance(core, bool) or not isinstance(core, int) or core < 0):
+        raise ProgramError("replay core", said(core), "a whole number of at least 0")
+    where = path_of(path, "replay")
+    data = chips.load(chip).what_if(overrides_without(without)).what_if({} if what_if is None else what_if)
     look = data.reader()
     profile = profile_csv.read(where, {e: float(look(f"sequencer.{e.name.lower()}.release_ns")) for e in Engine}, core)
     phase, source = (gate_phase_ns, "given") if gate_phase_ns is not None else (profile.gate_phase_ns, profile.gate_source)

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from .alike import Alike, alike
+from .arguments import path_of, require_tell
 from .collection import without_collection
 from .costs import Costs
 from .isa import Engine, Memory, Step
@@ -185,8 +186,10 @@ class Result(Shown):
         """Write the program and the hardware trace into a folder; returns it. `progress` is told work done and work in all."""
         from .trace.hardware import save
 
+        place = path_of(folder, "save")
+        require_tell(progress, "save")
         with without_collection():
-            return save(self, Path(folder), progress)
+            return save(self, place, progress)
 
 
 def body_ticks(table: Table, timeline: Timeline) -> int:

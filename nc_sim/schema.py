@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -10,6 +13,7 @@ from typing import Any
 import attrs
 
 from .isa.errors import ChipError
+from .isa.ops import ACT_FNS
 
 
 @attrs.frozen
@@ -20,18 +24,23 @@ class Entry:
     # "word:a|b|c", "sets"
     kind: str
     doc: str
+    most: int | None = None  # of a "count" or "natural" of which something is made or gone through
 
     def convert(self, raw: Any, where: str) -> Any:
         """The value in exact form, or ChipError."""
         if self.kind in ("number", "positive", "share"):
-            value = _fraction(raw, where)
+            required = "a number of at least 0" if self.kind == "number" else "a number above 0" + ", at most 1" * (self.kind == "share")
+            value = _fraction(raw, where, required)
             if self.kind != "number" and (value == 0 or (self.kind == "share" and value > 1)):
-                raise ChipError(where, f"{raw}", "a number above 0" + (", at most 1" if self.kind == "share" else ""))
+                raise ChipError(where, f"{raw}", required)
             return value
         if self.kind in ("count", "natural"):
-            value = _fraction(raw, where)
+            required = f"a whole number of at least {int(self.kind == 'natural')}"
+            value = _fraction(raw, where, required)
             if value.denominator != 1 or (self.kind == "natural" and value == 0):
-                raise ChipError(where, f"{raw}", "a whole number" + (" of at least 1" if self.kind == "natural" else ""))
+                raise ChipError(where, f"{raw}", required)
+            if self.most is not None and value > self.most:
+                raise ChipError(where, f"{raw}", f"{required}, at most {self.most}")
             return int(value)
         if self.kind == "flag":
             text = str(raw).lower()
@@ -41,6 +50,11 @@ class Entry:
         if self.kind == "sets":
             if not isinstance(raw, list) or not raw or not all(isinstance(s, list) and all(isinstance(n, str) for n in s) for s in raw):
                 raise ChipError(where, f"{raw!r}", "a list of lists of names, at least one")
+            for name in itertools.chain(*raw):
+                if name not in TABLES:
+                    near = difflib.get_close_matches(name, TABLES, 1)
+                    hint = f" (near: {near[0]})" if near else ""
+                    raise ChipError(where, f"activation function {name!r}{hint}", f"one of {', '.join(TABLES)}")
             return tuple(tuple(s) for s in raw)
         words = self.kind.removeprefix("word:").split("|")
         if raw not in words:
@@ -51,15 +65,24 @@ class Entry:
 LARGEST = Fraction(10**12)  # far beyond any hardware number; keeps every sum of ticks in 64 bits
 
 
-def _fraction(raw: Any, where: str) -> Fraction:
+TABLES = (*ACT_FNS, "identity")
+
+# What Fraction() takes beyond this is no number that was meant: digits of other scripts, 1_000, an exponent without end.
+NUMBER = re.compile(r"[+-]?([0-9]+/[0-9]+|([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?)")
+
+
+def _fraction(raw: Any, where: str, required: str) -> Fraction:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str | Decimal | Fraction):
-        raise ChipError(where, f"{raw!r}", "a number of at least 0")
+        raise ChipError(where, f"{raw!r}", required)
     try:
-        value = Fraction(str(raw))
+        text = str(raw)
+        value = Fraction(text) if NUMBER.fullmatch(text.strip(" ")) else None
     except (ValueError, ZeroDivisionError):
-        raise ChipError(where, f"{raw!r}", "a number of at least 0") from None
+        value = None
+    if value is None:
+        raise ChipError(where, f"{raw!r:.80}", required)
     if value < 0:
-        raise ChipError(where, f"{raw}", "a number of at least 0")
+        raise ChipError(where, f"{raw}", required)
     if value > LARGEST or 0 < value < 1 / LARGEST:
         raise ChipError(where, f"{raw}", f"0, or a number from 1e-12 to {float(LARGEST):.0e}")
     return value
@@ -344,4 +367,12 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield "program.benchmark_ns", "number", "what the benchmark harness adds to the body"
 
 
-SCHEMA: dict[str, Entry] = {key: Entry(kind, doc) for key, kind, doc in _rows()}
+# Far beyond any hardware, and what this simulator can still hold: memories are arrays, a transfer has a row for each engine.
+MOST = {
+    "memory.partitions": 1 << 10,
+    "memory.sbuf_partition_bytes": 1 << 22,
+    "memory.psum_partition_bytes": 1 << 20,
+    "dma.engines": 1 << 10,
+}
+
+SCHEMA: dict[str, Entry] = {key: Entry(kind, doc, MOST.get(key)) for key, kind, doc in _rows()}

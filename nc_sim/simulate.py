@@ -15,6 +15,7 @@ import numpy as np
 from . import chip as chips
 from . import core, race
 from .allocate import allocate
+from .arguments import listed, require_flag, require_tell, said
 from .chip import Chip, Reader
 from .collection import without_collection
 from .control import check_room
@@ -141,12 +142,21 @@ def simulate(
     Raises ProgramError (Race and Deadlock among them), ChipError, Unsupported or Unspecified, each naming the line.
     """
     require_engine(engine, "simulate")
-    if races not in ("error", "report", "ignore"):
+    require_flag(values, "simulate values", maybe=True)
+    require_flag(phase_range, "simulate phase_range")
+    require_tell(progress, "simulate")
+    probes = listed(probes, "simulate probes", "a list of probes")
+    for probe in probes:
+        if not all(callable(getattr(type(probe), hook, None)) for hook in ("started", "finished")):
+            raise ProgramError("simulate probes", said(probe), "a list of probes")
+    if not isinstance(races, str) or races not in ("error", "report", "ignore"):
         raise ProgramError("simulate", f"races={races!r}", "'error', 'report' or 'ignore'")
     if not isinstance(program, Program):
         raise ProgramError("simulate", f"{type(program).__name__} {program!r}"[:80], "a Program")
     phase = finite(gate_phase_ns, "gate_phase_ns")
-    data = chips.load(chip).what_if(overrides_without(without or ())).what_if(what_if or {})
+    off = without if isinstance(without, str) or not isinstance(without, Iterable) else tuple(without)  # an iterator ends
+    off = () if off is None else off
+    data = chips.load(chip).what_if(overrides_without(off)).what_if({} if what_if is None else what_if)
     if inputs is not None and not isinstance(inputs, Mapping):
         raise ProgramError("simulate", f"inputs of type {type(inputs).__name__}", "a mapping of names to arrays")
     if isinstance(max_iterations, bool) or not isinstance(max_iterations, int) or max_iterations < 1:
@@ -168,7 +178,7 @@ def simulate(
     outputs = {} if memories is None else {t.name: memories.tensor(t) for t in compiled.tensors.values() if t.kind == "output"}
     return Result(
         program=program, compiled=compiled, table=table, costs=costs, timeline=timeline, outputs=outputs, used=tuple(sorted(used.used)),
-        races=tuple(found), observed_semaphores=tuple(observed), phase_range_ns=spread, without=tuple(without or ()),
+        races=tuple(found), observed_semaphores=tuple(observed), phase_range_ns=spread, without=tuple(off),
         gate_phase_ns=float(gate_phase_ns),
     )  # fmt: skip
 
@@ -253,7 +263,7 @@ def run(
 
 def require_engine(engine: str, where: str) -> None:
     """ProgramError unless the engine is one of ENGINES."""
-    if engine not in ENGINES:
+    if not isinstance(engine, str) or engine not in ENGINES:
         raise ProgramError(where, f"engine={engine!r}", f"one of {', '.join(ENGINES)}")
 
 

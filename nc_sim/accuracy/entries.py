@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from ..files import regular
 from ..isa import REGISTRY
 from ..isa.errors import ProgramError
 
@@ -192,9 +193,7 @@ def _folder() -> resources.abc.Traversable:
 def read(path: Path) -> Data:
     """Measurements from a file of the same form."""
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe may have no end
-            raise ProgramError(str(path), "cannot be read: not a file", "a file of measurements")
-        text = path.read_text(encoding="utf-8")
+        text = regular(path).read_text(encoding="utf-8")
     except OSError as e:
         raise ProgramError(str(path), f"cannot be read: {e.strerror}", "a file of measurements") from None
     except ValueError:

@@ -12,9 +12,10 @@ from typing import Any
 
 import attrs
 
+from ..arguments import require_tell, said
 from ..chip import Chip
 from ..isa import Engine
-from ..isa.errors import NcSimError, Unsupported
+from ..isa.errors import NcSimError, ProgramError, Unsupported
 from ..mechanisms import MECHANISMS
 from ..mechanisms import changes as changes_of
 from ..notebook import Records, Shown
@@ -156,6 +157,9 @@ def explain(result: Result, changes: Sequence[Change] = CHANGES, engine: str = "
 
     `progress` is told how far that is.
     """
+    if not isinstance(result, Result):
+        raise ProgramError("explain", said(result), "a Result")
+    require_tell(progress, "explain")
     first, then = weighted(progress, 2, len(changes))
     facts = history(result.table, result.timeline)
     segments, parts = critical_path(result, facts, first), stalls(result, facts)

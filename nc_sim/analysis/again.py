@@ -32,7 +32,10 @@ def again(result: Result, what_if: Mapping[str, Any], engine: str = "auto") -> R
     chip = result.chip.what_if(what_if)
     lacking = any(result.chip.numbers[k].value is None for k in what_if)
     if lacking or result.compiled.used & set(what_if):
-        found = simulate(result.program, chip, values=False, gate_phase_ns=result.gate_phase_ns, races="ignore", engine=engine)
+        found = simulate(
+            result.program, chip, values=False, gate_phase_ns=result.gate_phase_ns, races="ignore", engine=engine,
+            max_iterations=_iterations(len(result.steps)),
+        )  # fmt: skip
         return attrs.evolve(found, without=result.without)
     compiled = attrs.evolve(result.compiled, chip=chip)
     options, costs = Options(Fraction(result.gate_phase_ns)), result.costs
@@ -55,10 +58,14 @@ def saved(folder: str | Path, engine: str = "auto", progress: Tell | None = None
     program = trace.program(progress)
     assert trace.path is not None
     where = trace.path.parent / f"neff_{trace.hash}{hardware.PROGRAM_SUFFIX}"
-    chip = _chip(map_of(where.read_bytes(), str(where), hardware.PROGRAM_FORMAT, hardware.PROGRAM_VERSION).get("chip"), str(where))
     meta = trace.metadata
+    raw = map_of(where.read_bytes(), str(where), hardware.PROGRAM_FORMAT, hardware.PROGRAM_VERSION).get("chip")
+    chip = attrs.evolve(_chip(raw, str(where)), extrapolated=meta.get("extrapolated", ""))
     try:
-        found = simulate(program, chip, values=False, gate_phase_ns=meta["gate_phase_ns"], races="ignore", engine=engine, progress=progress)
+        found = simulate(
+            program, chip, values=False, gate_phase_ns=meta["gate_phase_ns"], races="ignore", engine=engine, progress=progress,
+            max_iterations=_iterations(len(trace.instructions)),
+        )  # fmt: skip
     except DependsOnData as e:
         found_there = f"{e.found}, and a saved run keeps no inputs"
         raise Unsupported(
@@ -73,8 +80,13 @@ def saved(folder: str | Path, engine: str = "auto", progress: Tell | None = None
     return attrs.evolve(found, without=tuple(meta["without"]))
 
 
+def _iterations(instructions: int) -> int:
+    """As many as a run that has ended can have made: each executes a branch at least."""
+    return max(1, instructions)
+
+
 def _chip(raw: Any, where: str) -> Chip:
-    """The chip as a program file keeps it: every number, overrides applied."""
+    """The chip as a program file keeps it: every number, overrides applied. Whether it is extrapolated, the trace says."""
     got = raw if isinstance(raw, dict) else {}
     numbers, overrides = got.get("numbers"), got.get("overrides")
     if not isinstance(numbers, dict) or not isinstance(overrides, dict) or not isinstance(got.get("sources"), dict):

@@ -7,8 +7,10 @@ body.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import Any
 
 import attrs
 import numpy as np
@@ -93,10 +95,25 @@ class Point:
         """Achieved over the lowest ceiling."""
         return self.achieved / self.roofs[self.bound]
 
-    def record(self) -> dict[str, str | int | float]:
-        """As plain values, properties among them."""
+    def record(self) -> dict[str, str | int | float | None]:
+        """As plain values, properties among them; None where one is infinite, as nothing was moved."""
         more = ("achieved", "intensity", "algorithmic_intensity", "sbuf_intensity", "bound", "of_roof")
-        return {**attrs.asdict(self), **{k: getattr(self, k) for k in more}}
+        return {k: _finite(v) for k, v in {**attrs.asdict(self), **{k: getattr(self, k) for k in more}}.items()}
+
+    def kept(self) -> dict[str, str | int | float | None]:
+        """As plain values, for `read_point`."""
+        return {k: _finite(v) for k, v in attrs.asdict(self).items()}
+
+
+def _finite(value: Any) -> Any:
+    """The value, or None for what JSON cannot say."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_point(kept: Mapping[str, Any]) -> Point:
+    """The point whose `kept` this is. TypeError for anything else."""
+    values: dict[str, Any] = {k: math.inf if v is None else v for k, v in kept.items()}
+    return Point(**values)
 
 
 def points(result: Result, name: str | None = None, engines: Iterable[Engine] | None = None) -> tuple[Point, ...]:

@@ -17,16 +17,17 @@ from typing import Any, Protocol
 import attrs
 
 from .. import chip as chips_of
+from ..arguments import listed, path_of, require_tell, said
 from ..chip import Chip
-from ..files import replacing
+from ..files import regular, replacing, require_place
 from ..forms import program_from_msgpack, program_to_msgpack
 from ..isa.errors import NcSimError, ProgramError
 from ..notebook import Shown, frame
 from ..program import Program
 from ..result import Result
-from ..simulate import simulate
+from ..simulate import require_engine, simulate
 from .again import again
-from .roofs import Ceiling, Point, ceilings, points
+from .roofs import Ceiling, Point, ceilings, points, read_point
 
 FORM = 1  # of a kept case
 Shape = Mapping[str, Any] | Sequence[Any] | int
@@ -119,9 +120,17 @@ def sweep(
     default one for each processor; 1 runs all here. With `keep`, a folder, each finished case is written there, and a
     later sweep with the same programs, chips and overrides takes it from there instead of running it.
     """
+    require_engine(engine, "sweep")
+    require_tell(progress, "sweep")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise ProgramError("sweep executor", said(executor), "one of concurrent.futures, or with its submit()")
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ProgramError("sweep workers", said(workers), "a whole number of at least 1")
     asked = [(name, dict(given)) for name, given in _named(what_if)]
-    on = [chips_of.load(c) for c in chips]
-    folder = None if keep is None else Path(keep)
+    on = [chips_of.load(c) for c in listed(chips, "sweep chips", "a list of chips")]
+    folder = None if keep is None else path_of(keep, "sweep keep")
+    if folder is not None:
+        require_place(folder / "case.json")
     groups = _groups(program, shapes, on, asked, folder)
     total = sum(len(g.cases) for g in groups)
     todo = [g for g in groups if None in g.cases]
@@ -186,7 +195,7 @@ def _groups(
     elif callable(program):
         if shapes is None:
             raise ProgramError("sweep", "a function and no shapes", "shapes=[...] to call it with")
-        built = (_build(program, s) for s in shapes)
+        built = (_build(program, s) for s in listed(shapes, "sweep shapes", "a list of shapes"))
     else:
         raise ProgramError("sweep", f"{type(program).__name__} {program!r}"[:80], "a Program, or a function that returns one")
     out = []
@@ -227,8 +236,8 @@ def _named(what_if: Mapping[str, Mapping[str, Any]] | Iterable[Mapping[str, Any]
     if isinstance(what_if, Mapping):
         pairs = [(str(k), v) for k, v in what_if.items()]
     else:
-        listed = list(what_if)
-        pairs = [(", ".join(f"{k}={v}" for k, v in w.items()) if isinstance(w, Mapping) else "", w) for w in listed]
+        given = listed(what_if, "sweep what_if", "a list of mappings, or names with mappings, of chip numbers to values")
+        pairs = [(", ".join(f"{k}={v}" for k, v in w.items()) if isinstance(w, Mapping) else "", w) for w in given]
     for name, overrides in pairs:
         if not isinstance(overrides, Mapping):
             raise ProgramError(
@@ -293,23 +302,23 @@ def _write(folder: Path, key: str, numbers: Numbers) -> None:
     data = {
         "form": FORM,
         "summary": summary,
-        "points": [attrs.asdict(p) for p in at],
+        "points": [p.kept() for p in at],
         "ceilings": [attrs.asdict(c) for c in tops],
         "error": error,
     }
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / f"{key}.json") as partial:
-        partial.write_text(json.dumps(data))
+        partial.write_text(json.dumps(data, allow_nan=False))
 
 
 def _kept(folder: Path, key: str) -> Numbers | None:
     """A kept case; None where there is none. ProgramError where the file is something else."""
     path = folder / f"{key}.json"
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(regular(path).read_text())
         if data["form"] != FORM:
             raise ValueError("another form")
-        at, tops = tuple(Point(**p) for p in data["points"]), tuple(Ceiling(**c) for c in data["ceilings"])
+        at, tops = tuple(map(read_point, data["points"])), tuple(Ceiling(**c) for c in data["ceilings"])
         return data["summary"], at, tops, data["error"], True
     except FileNotFoundError:
         return None

@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from ..files import regular
 from ..isa import Engine, Instruction
 from ..isa.errors import ProgramError
 from ..isa.tensor import LoadWeights, Matmul
@@ -182,7 +183,7 @@ def _packets(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[dict[str
 def _told(listed: Path, name: str) -> dict[str, Any]:
     """What profiles.json says of the profile; nothing where there is none, or one of another form."""
     try:
-        found = json.loads(listed.read_text(encoding="utf-8-sig"))["kernels"][name]
+        found = json.loads(regular(listed).read_text(encoding="utf-8-sig"))["kernels"][name]
         meta = {k: float(v) for k, v in found.get("metadata", {}).items() if k in CHIP}
         numbers = [float(found["total_time"]), float(found.get("model_flops", 0)), *meta.values()]
         if not all(math.isfinite(n) and n >= 0 for n in numbers):

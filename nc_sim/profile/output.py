@@ -32,8 +32,8 @@ def write(path: Path, form: str, place: Path | None, progress: Tell | None = Non
         )
     if form == "parquet":
         parquet.require()
-    elif place is not None:
-        require_place(place)
+    if place is not None:
+        require_place(place / "Instruction" if form == "parquet" else place)
     first, then = weighted(progress, 1, 9 if form == "parquet" else 4)
     opened = read(path, first)
     if form in ("summary-json", "summary-text"):

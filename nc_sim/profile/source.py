@@ -16,6 +16,7 @@ import numpy as np
 
 from ..alike import kind_of
 from ..chip import Chip, Number
+from ..files import regular
 from ..forms import decode_step, program_tensors
 from ..isa import Memory, View, fields_of
 from ..isa.errors import NcSimError, ProgramError
@@ -120,7 +121,7 @@ def with_program(trace: Trace, physical_cores: int = 1, progress: Tell | None = 
     assert trace.path is not None
     path = trace.path.parent / f"neff_{trace.hash}{PROGRAM_SUFFIX}"
     try:
-        data = path.read_bytes()
+        data = regular(path).read_bytes()
     except OSError as e:
         raise ProgramError(
             str(path), f"cannot be read: {e.strerror}", f"the program of {trace.path.name}, which Result.save wrote"
@@ -133,7 +134,7 @@ def with_program(trace: Trace, physical_cores: int = 1, progress: Tell | None = 
     try:
         addresses = {str(k): int(v) for k, v in msgpack.unpackb(raw["addresses"]).items()}
         tensors = {t.name: t for t in program_tensors(raw["program"], str(path))}
-        chip = _chip(raw["chip"])
+        chip = attrs.evolve(_chip(raw["chip"]), extrapolated=trace.metadata.get("extrapolated", ""))
         dmas = _Dmas(chip)
         touches, call, others = _steps(raw["machine"], tensors, trace, dmas, progress)
     except NcSimError as e:

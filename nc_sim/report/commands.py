@@ -27,6 +27,23 @@ from .compare import TOP, compare
 from .roofline import roofline
 from .text import extrapolated, table, us
 
+
+class Place(click.Path):
+    """The path of a file or a folder. No text at all is the path of nothing, and would be taken for the current folder."""
+
+    def __init__(self, required: str) -> None:
+        super().__init__(path_type=Path)
+        self.required = required
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            raise ProgramError(param.opts[0] if param else "path", "an empty text", self.required)
+        return super().convert(value, param, ctx)
+
+
+NUMBER = click.IntRange(0)
+PATH, FOLDER = Place("a path; of the current folder it is ."), Place("the path of a folder; the current one is .")
+
 Build = Callable[[str, Mapping[str, Any]], Program]  # a program by name and sizes
 
 JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
@@ -34,14 +51,15 @@ CHIPS = click.option("--chip", "chips", multiple=True, default=("trn2",), show_d
 SIZES = click.option("--size", "sizes", multiple=True, metavar="NAME=V,V", help="sizes of the program; every combination runs")
 WHAT_IF = click.option("--what-if", multiple=True, metavar="NAME=V,NAME=V", help="beside the chip as it is; may be repeated")
 WORKERS = click.option("--workers", type=click.IntRange(1), help="processes  [default: one for each processor]")
-KEEP = click.option("--keep", type=click.Path(path_type=Path), metavar="FOLDER", help="keep finished cases here, and take them from here")
+ONLY_PROGRAMS = {"chips": "--chip", "sizes": "--size", "what_if": "--what-if", "workers": "--workers", "keep": "--keep"}
+KEEP = click.option("--keep", type=FOLDER, metavar="FOLDER", help="keep finished cases here, and take them from here")
 
 
 def add(main: click.Group, build: Build) -> None:
     """Put the commands on the command line; `build` makes a program from what a user names."""
 
     @main.command()
-    @click.argument("folder", type=click.Path(path_type=Path))
+    @click.argument("folder", type=PATH)
     @JSON
     def explain(folder: Path, as_json: bool) -> None:
         """Say what bounds a saved run, and which changes promise most: each simulated, an upper bound."""
@@ -50,12 +68,15 @@ def add(main: click.Group, build: Build) -> None:
         click.echo(json.dumps(told.record(), indent=2) if as_json else told.text())
 
     @main.command()
-    @click.argument("folder", type=click.Path(path_type=Path))
-    @click.option("--path", "segments", default=0, metavar="N", help="also list the last N pieces of the critical path")
-    @click.option("--slack", "loosest", default=5, show_default=True, metavar="N", help="list the N instructions with the most slack")
+    @click.argument("folder", type=PATH)
+    @click.option("--path", "segments", default=0, metavar="N", type=NUMBER, help="also list the last N pieces of the critical path")
+    @click.option(
+        "--slack", "loosest", default=5, show_default=True, metavar="N", type=NUMBER, help="list the N instructions with most slack"
+    )
     @JSON
     def stalls(folder: Path, segments: int, loosest: int, as_json: bool) -> None:
         """Show where a saved run's time goes: stalls by cause, the critical path, slack, overlap, DMA rows."""
+        refuse("--path, --slack", as_json and (given("segments") or given("loosest")), "--json beside it, which has all", "one of them")
         with shown("reading", "simulating") as tell:
             result = saved(of_run(folder), progress=tell)
         with shown("looking back") as tell:
@@ -63,11 +84,11 @@ def add(main: click.Group, build: Build) -> None:
         click.echo(found)
 
     @main.command(name="compare")
-    @click.argument("a", type=click.Path(path_type=Path))
-    @click.argument("b", type=click.Path(path_type=Path))
+    @click.argument("a", type=PATH)
+    @click.argument("b", type=PATH)
     @click.option("--top", default=TOP, show_default=True, type=click.IntRange(0), metavar="N", help="rows of each table; 0: all")
     @click.option("--core", type=click.IntRange(0), help="of a JSON export in which several cores run a kernel")
-    @click.option("--perfetto", "pftrace", type=click.Path(path_type=Path), metavar="FILE", help="also write both timelines for the viewer")
+    @click.option("--perfetto", "pftrace", type=PATH, metavar="FILE", help="also write both timelines for the viewer")
     @JSON
     def compare_command(a: Path, b: Path, top: int, core: int | None, pftrace: Path | None, as_json: bool) -> None:
         """Set two saved runs beside each other, or a run and a profile of hardware: what differs, where, and why.
@@ -94,7 +115,7 @@ def add(main: click.Group, build: Build) -> None:
     @WORKERS
     @KEEP
     @click.option("--engine", "engines", multiple=True, help="whose work counts; may be repeated  [default: Tensor, if it has work]")
-    @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="also draw it, as .svg, .png or .pdf")
+    @click.option("--picture", type=PATH, metavar="FILE", help="also draw it, as .svg, .png or .pdf")
     @JSON
     def roofline_command(
         runs: tuple[str, ...], chips: tuple[str, ...], sizes: tuple[str, ...], what_if: tuple[str, ...], workers: int | None,
@@ -105,8 +126,11 @@ def add(main: click.Group, build: Build) -> None:
             pictures.require(picture, (*pictures.SUFFIXES, ".pdf"))
             require_place(picture)
         found: list[Result | Case] = []
+        saved_runs = [run for run in runs if run and (Path(run).is_dir() or run.endswith(TRACE_SUFFIX))]
+        for name, option in ONLY_PROGRAMS.items():
+            refuse(option, len(saved_runs) == len(runs) and given(name), "saved runs alone", "a program, to be run so")
         for run in runs:
-            if Path(run).is_dir() or run.endswith(TRACE_SUFFIX):
+            if run in saved_runs:
                 with shown("reading", "simulating") as tell:
                     found.append(saved(run, progress=tell))
             else:
@@ -153,6 +177,17 @@ def of_run(path: Path) -> Path:
     return path
 
 
+def given(name: str) -> bool:
+    """Whether a parameter of the command that runs was written, and is not its default."""
+    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
+def refuse(option: str, when: bool, found: str, required: str) -> None:
+    """ProgramError for an option that would be without effect."""
+    if when:
+        raise ProgramError(option, found, required)
+
+
 def _require_one(found: Sequence[Result | Case]) -> None:
     """Exit 1 where nothing ran."""
     if found and all(isinstance(c, Case) and c.error for c in found):
@@ -167,7 +202,7 @@ def _cases(
     for name, values in (_pair(s, "--size") for s in sizes):
         lists[name] = f"{lists[name]},{values}" if name in lists else values  # --size m=1 --size m=2 as --size m=1,2
     shapes = [
-        dict(zip(lists, values, strict=True)) for values in itertools.product(*([_size(v) for v in x.split(",")] for x in lists.values()))
+        dict(zip(lists, values, strict=True)) for values in itertools.product(*([size(v) for v in x.split(",")] for x in lists.values()))
     ]
     overrides: dict[str, dict[str, str]] = {"": {}}
     for w in what_if:
@@ -187,5 +222,6 @@ def _pair(given: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def _size(text: str) -> int | str:
+def size(text: str) -> int | str:
+    """A whole number if it is one in plain digits, else the text."""
     return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) else text.strip()

@@ -11,6 +11,7 @@ import attrs
 from ..analysis.again import saved
 from ..analysis.differences import BY_LINE, Both, Differences, differences, later
 from ..analysis.sides import Side, side_of
+from ..arguments import said
 from ..isa import Engine
 from ..isa.errors import ProgramError
 from ..notebook import Shown, frame
@@ -77,6 +78,8 @@ def compare(a: Result | str | Path, b: Result | str | Path, *, core: int | None 
     for of in (a, b):
         if not isinstance(of, Result | str | Path):
             raise ProgramError("compare", f"{of!r:.60}", f"a result, or {READS}")
+    if core is not None and (isinstance(core, bool) or not isinstance(core, int) or core < 0):
+        raise ProgramError("compare core", said(core), "a whole number of at least 0")
     opened: list[Result | Stream | None] = [of if isinstance(of, Result) else None for of in (a, b)]
     for k, of in enumerate((a, b)):  # runs first: the release of queues, which only a chip tells, sets a profile's time zero
         if not isinstance(of, Result) and not is_profile(Path(of)):

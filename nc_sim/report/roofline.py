@@ -11,6 +11,7 @@ import attrs
 
 from ..analysis.roofs import DMA, HBM, SBUF, Ceiling, Point, ceilings, points
 from ..analysis.sweeps import Case
+from ..arguments import listed, said
 from ..chip import Chip
 from ..isa import COMPUTE, Engine
 from ..isa.errors import ProgramError
@@ -70,35 +71,36 @@ def roofline(results: Result | Case | Point | Iterable[Result | Case | Point], e
     it, the TensorEngine's where a run has products, else each of the others. Runs of one name are told apart by what
     differs in their cases, else by number.
     """
-    given = [results] if isinstance(results, Result | Case | Point) else list(results)
-    chosen = None if engines is None else [_engine(e) for e in engines]
+    wanted = "results, cases of a sweep, or points"
+    given = [results] if isinstance(results, Result | Case | Point) else listed(results, "roofline", wanted)
+    chosen = None if engines is None else [_engine(e) for e in listed(engines, "roofline engines", "a list of their names")]
     found: list[Point] = []
     chips: dict[str, Chip] = {}
     tops: list[Ceiling] = []
-    said: dict[str, str | None] = {}
+    extrapolations: dict[str, str | None] = {}
     for r in given:
         if isinstance(r, Result):
             found += points(r, engines=chosen)
             chips.setdefault(r.chip.name, r.chip)
-            said[r.chip.name] = r.chip.extrapolated
+            extrapolations[r.chip.name] = r.chip.extrapolated
         elif isinstance(r, Case):
             found += [p for p in r.points if chosen is None or p.engine in {e.label for e in chosen}]
             tops += r.ceilings
-            said[r.chip] = r.summary.get("extrapolated")
+            extrapolations[r.chip] = r.summary.get("extrapolated")
         elif isinstance(r, Point):
             found.append(r)
         else:
-            raise ProgramError("roofline", f"{type(r).__name__} {r!r}"[:80], "results, cases of a sweep, or points")
+            raise ProgramError("roofline", said(r), wanted)
     on = {p.engine for p in found}
     for chip in chips.values():
         tops += ceilings(chip, on)
     tops = [c for c in dict.fromkeys(tops) if not c.engine or c.engine in on]
-    return Roofline(_told_apart(found), tuple(tops), {chip: why for chip, why in said.items() if why})
+    return Roofline(_told_apart(found), tuple(tops), {chip: why for chip, why in extrapolations.items() if why})
 
 
 def _engine(name: str) -> Engine:
     known = {e.label: e for e in COMPUTE}
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ProgramError("roofline engines", f"{name!r}", f"one of {', '.join(known)}")
     return known[name]
 

@@ -59,6 +59,8 @@ def draw(
     shown = _shown(tracks, window)
     if not shown:
         low, high = _extent(tracks)
+        if low == high:
+            raise ProgramError(where, "a trace of nothing", "a run that executes an instruction")
         raise ProgramError(where, f"nothing from {_us(window[0])} to {_us(window[1])} us", f"a window inside {_us(low)} to {_us(high)} us")
     page = _Page(window, shown)
     if page.height > TALLEST:

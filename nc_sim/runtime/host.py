@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 
+from ..files import regular
 from ..isa.errors import ChipError
 
 STATUSES = ("measured", "documented", "derived", "fitted", "assumed")
@@ -64,9 +65,7 @@ def load(profile: str | Path | HostProfile) -> HostProfile:
     if not name.endswith(".toml"):
         raise ChipError("host profile", f"{name!r}", f"one of {', '.join(names())}, or the path of a .toml file")
     try:
-        if (path := Path(name)).exists() and not path.is_file() and not path.is_dir():  # a device or a pipe may have no end
-            raise ChipError(name, "cannot be read: not a file", "a host profile")
-        text = path.read_text(encoding="utf-8")
+        text = regular(Path(name)).read_text(encoding="utf-8")
     except OSError as e:
         raise ChipError(name, f"cannot be read: {e.strerror}", "a host profile") from None
     except ValueError:  # or a NUL in the name

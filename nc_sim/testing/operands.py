@@ -281,6 +281,7 @@ def _made(cls: type[Instruction], chosen: tuple[int, ...], p: int, f: int) -> In
 def _passes(instruction: Instruction) -> bool:
     try:
         instruction.check()
+        instruction.check_destinations()
     except (ProgramError, Unspecified):
         return False
     return True
@@ -291,6 +292,7 @@ def _changed(made: Instruction, changes: dict[str, Any]) -> Instruction:
     try:
         changed = attrs.evolve(made, **changes)
         changed.check()
+        changed.check_destinations()
     except (ProgramError, Unspecified):
         return made
     return changed

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..files import regular
+
 HEAD = 4096  # bytes that tell
 # Files of other tools, by how their names end.
 SUFFIXES = {
@@ -56,7 +58,7 @@ def told_of(path: Path) -> str:
     if path.is_dir():
         return "a folder"
     try:
-        with path.open("rb") as f:
+        with regular(path).open("rb") as f:
             return told(f.read(HEAD), path.name)
     except OSError:
         return ""

@@ -21,7 +21,7 @@ import attrs
 import numpy as np
 
 from ..chip import Chip
-from ..files import unnamed
+from ..files import regular, unnamed
 from ..forms import STEPS_AT_ONCE, name_of, program_from_msgpack, program_parts
 from ..isa import Engine, Instruction, Memory, Step
 from ..isa.dma import Dma
@@ -538,7 +538,7 @@ def load(path: str | Path, progress: Tell | None = None) -> Trace:
 
 def _read(path: Path, what: str) -> bytes:
     try:
-        return path.read_bytes()
+        return regular(path).read_bytes()
     except OSError as e:
         raise ProgramError(str(path), f"cannot be read: {e.strerror}", f"{what} that Result.save wrote") from None
 

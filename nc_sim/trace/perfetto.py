@@ -143,7 +143,8 @@ class Device:
 
     @property
     def end(self) -> int:
-        return max([int(r.end.max(initial=0)) for r in self.rows] + [int(c.time.max(initial=0)) for c in self.counters])
+        ends = [*(r.end for r in self.rows), *(c.time for c in self.counters)]
+        return max((int(e.max(initial=0)) for e in ends), default=0)
 
     def count(self, pixel: int, each: int = 1) -> int:
         """Counter values, and `each` for a slice."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from ..files import regular
 from ..isa.errors import ProgramError, missing_extra
 from ..progress import Tell, told
 
@@ -55,7 +56,7 @@ def load(path: str | Path, progress: Tell | None = None) -> list[Track]:
     classes = _module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     unreadable = _module("google.protobuf.message").DecodeError
     try:
-        data = Path(path).read_bytes()
+        data = regular(Path(path)).read_bytes()
     except OSError as e:
         raise ProgramError(str(path), f"cannot be read: {e.strerror}", "a Perfetto file") from None
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import attrs
 
+from ..files import regular
 from ..isa import Engine, Step, Update, UpdateOp, Wait, When
 from ..isa.dma import DmaDirect2d
 from ..isa.errors import NcSimError, ProgramError, Unimplemented
@@ -267,7 +268,7 @@ def _gate_phase(path: Path, name: str, origin: int, rows: list[dict[str, str]]) 
 def _listed_rise(listed: Path, name: str) -> float | None:
     """When the clock first rises, from a list of windows beside the trace; None if there is no such list."""
     try:
-        windows = json.loads(listed.read_text(encoding="utf-8-sig"))["kernels"][name]["ham"]
+        windows = json.loads(regular(listed).read_text(encoding="utf-8-sig"))["kernels"][name]["ham"]
         rises = [float(w["start_ns"]) for w in windows if w["k"] == 8 and float(w["start_ns"]) > 0]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

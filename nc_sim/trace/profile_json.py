@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from ..files import regular
 from ..isa.errors import ProgramError
 from . import foreign
 from .profile_rows import WHOLE, require_whole
@@ -69,7 +70,7 @@ class Export:
 def is_json(path: Path) -> bool:
     """Whether a file is JSON rather than CSV, by its first character."""
     try:
-        with path.open("rb") as f:
+        with regular(path).open("rb") as f:
             start = f.read(64)
     except OSError:
         return path.suffix == ".json"
@@ -101,7 +102,7 @@ def read(document: Document, in_body: Callable[[Row], bool], core: int | None = 
 def _profile(path: Path) -> dict[str, Any]:
     """The file's content, if it is a device profile of a known version."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        data = json.loads(regular(path).read_text(encoding="utf-8-sig"))
     except OSError as e:
         raise ProgramError(str(path), f"cannot be read: {e.strerror}", WANTED) from None
     except UnicodeDecodeError:

@@ -11,7 +11,7 @@ from ..isa.control import EventSemaphore, Nop
 from ..isa.dma import DmaDirect2d
 from ..isa.errors import ProgramError, Unimplemented
 from ..isa.ops import ACT_FNS, ALU_OPS
-from ..isa.scalar import Activate, TableLoad
+from ..isa.scalar import Activate, ReadAccumulator, TableLoad
 from ..isa.tensor import LoadWeights, Matmul
 from ..isa.vector import Reciprocal, TensorCopy, TensorReduce, TensorScalar
 
@@ -108,7 +108,15 @@ def _activate(o: Operands) -> Instruction:
         partition, offset = divmod(int(m[3], 16), PARTITION_STRIDE)
         bias = View("", Memory.SBUF, _TYPES[m[2] or "fp32"], partition, o.channels, offset, (1,), (1,))
     scale = re.search(r"(?<!\w)scale=([-+.\deE]+)", o.text)
-    return Activate(dst=o.view("dst"), op=_ACT[function], data=o.view("src"), bias=bias, scale=float(scale[1]) if scale else 1.0)
+    command = re.search(r"accumulator_cmd=(\w+)", o.text)
+    return Activate(
+        dst=o.view("dst"), op=_ACT[function], data=o.view("src"), bias=bias, scale=float(scale[1]) if scale else 1.0,
+        reduce_cmd=command[1].lower() if command else "idle",
+    )  # fmt: skip
+
+
+def _read_accumulator(o: Operands) -> Instruction:
+    return ReadAccumulator(dst=o.view("dst"))  # in the form that nc-sim writes: no published trace has one
 
 
 def _copy(o: Operands) -> Instruction:
@@ -224,6 +232,7 @@ BUILD: dict[str, Callable[[Operands], Instruction]] = {
     "MATMUL": matmul,
     "ACTIVATE": _activate,
     "ACT_TABLE_LOAD": _table_load,
+    "ACT_READ_ACCUMULATOR": _read_accumulator,
     "COPY": _copy,
     "CAST": _copy,
     "TENSOR_REDUCE": _reduce,

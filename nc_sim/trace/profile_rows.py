@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..files import regular
 from ..isa.errors import ProgramError
 from . import foreign
 from .stored import LIMIT
@@ -17,7 +18,7 @@ DIGITS = len(str(LIMIT))
 def read(path: Path, columns: Sequence[str], numbers: Sequence[str], wanted: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Every row with its file and line; `wanted` says what the file should be. ProgramError names what cannot be used."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = regular(path).read_text(encoding="utf-8-sig")
     except OSError as e:
         what = "a folder" if path.is_dir() else f"cannot be read: {e.strerror}"
         raise ProgramError(str(path), what, wanted) from None

@@ -19,6 +19,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from ..files import regular
 from ..isa.errors import ProgramError
 from ..runtime import Runtime
 from ..runtime.events import FRAMEWORK, HARDWARE, RUNTIME, Event, physical_core
@@ -362,7 +363,7 @@ def load(path: str | Path) -> SystemTrace:
             raise ProgramError(str(where), "no system trace", f"{FILE}, or {FOLDER}/{FILE}")
         where = found[0]
     try:
-        data = where.read_bytes()
+        data = regular(where).read_bytes()
     except OSError as e:
         raise ProgramError(str(where), f"cannot be read: {e.strerror}", "a system trace that nc-sim wrote") from None
     return attrs.evolve(unpack(data, str(where)), path=where)

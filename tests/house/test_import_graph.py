@@ -14,7 +14,7 @@ CORE_MAY = {"probe", "table", "timeline"}
 FAST_MAY = {"isa.errors", "table", "timeline"}
 LAYERS = [  # a module may import only from layers above its own
     {"isa", "collection", "progress", "entry"},
-    {"files", "notebook", "plane"},
+    {"arguments", "files", "notebook", "plane"},
     {"schema", "probe", "table"},
     {"chip", "timeline", "program"},
     {"mechanisms", "timing", "access", "alike", "explain", "memory"},
