@@ -71,6 +71,7 @@ def test_dimensions_that_run_through_each_other_may_still_visit_each_element_onc
     assert not pattern((2, 3), (3, 2)).repeats  # 0 3 2 5 4 7
     assert pattern((2, 3), (4, 2)).repeats  # 0 4 2 6 4 8
     assert not pattern((10**9, 0), (0, 10**9)).repeats  # no element at all
+    assert pattern((1, 1 << 30), (0, 2)).repeats  # more elements than places: nothing is listed
 
 
 def test_a_program_file_with_such_a_destination_is_refused() -> None:

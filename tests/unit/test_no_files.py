@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,20 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     nc_sim.simulate(nc_sim.workloads.load("pipeline").build(), values=False).save(folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_time() -> Iterator[None]:
+    """Reading a pipe waits for ever: then the test fails."""
+
+    def late(*_: object) -> None:
+        pytest.fail("it waits for a pipe")  # no OSError, which a command would tell
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture
