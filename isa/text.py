@@ -25,7 +25,8 @@ import attrs
 
 from .errors import NcSimError, ProgramError
 from .instruction import REGISTRY, Engine, Instruction, Step, Update, UpdateOp, Wait, When, fields_of
-from .view import Memory, View, reach
+from .patterns import reach
+from .view import Memory, View
 
 ENGINES = {e.name.lower(): e for e in Engine}
 SIGNS = {UpdateOp.ADD: "+", UpdateOp.SUB: "-", UpdateOp.SET: "="}

@@ -16,6 +16,7 @@ from .dtypes import dtype as as_dtype
 from .dynamic import COLUMN_TYPES, INDEX_TYPES, Dynamic, DynamicSlice, Register
 from .errors import ProgramError
 from .lines import user_line
+from .patterns import comb, combs_meet, nested, reach, regroup
 
 
 class Memory(enum.IntEnum):
@@ -147,7 +148,7 @@ class View:
 
     def _injective(self) -> bool:
         """True if it is plain that no element is visited twice."""
-        return _nested(self.strides, self.counts)
+        return nested(self.strides, self.counts)
 
     def __getitem__(self, key: Any) -> View:
         """A slice, as numpy slices: integers drop a free dimension, `...` and steps work; the partition stays.
@@ -230,7 +231,7 @@ class View:
             dims[dims.index(-1)] = self.elements // math.prod(d for d in dims if d != -1)
         if math.prod(dims) != self.elements or any(d < 0 for d in dims):
             raise ProgramError(_where(self), f"reshape to {dims}", f"{self.elements} elements must stay")
-        strides = _regroup(self.strides, self.counts, dims)
+        strides = regroup(self.strides, self.counts, dims)
         if strides is None:
             raise ProgramError(_where(self), f"reshape to {dims}", "strides of this view do not allow it without a copy")
         return attrs.evolve(self, strides=strides, counts=tuple(dims))
@@ -414,7 +415,7 @@ class View:
             return True
         a, b = (comb(v.strides, v.counts, v.dtype.itemsize) for v in (self, other))
         if a is not None and b is not None and (a[0] == b[0] or 1 in (a[1], b[1])):
-            return _combs_meet(a0 + mine, a, b0 + theirs, b)
+            return combs_meet(a0 + mine, a, b0 + theirs, b)
         (starts, length), (others, reach) = self.runs, other.runs
         starts, others = starts + mine, others + theirs
         after = np.searchsorted(others, starts - reach, side="right")  # the first run of the other that ends after mine begins
@@ -439,74 +440,6 @@ class View:
         return f"{body}{place}" if self.dynamic is None else f"{body}{place}{self.dynamic}"
 
     __repr__ = __str__
-
-
-@functools.lru_cache(maxsize=4096)
-def reach(strides: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, int]:
-    """Lowest and highest element of a pattern, from where it starts."""
-    low = high = 0
-    for stride, count in zip(strides, counts, strict=True):
-        far = stride * (count - 1)
-        low, high = (low + far, high) if far < 0 else (low, high + far)
-    return low, high
-
-
-@functools.lru_cache(maxsize=4096)
-def comb(strides: tuple[int, ...], counts: tuple[int, ...], size: int) -> tuple[int, int, int] | None:
-    """Pitch, number and width in bytes of a pattern that is equal runs at equal distances; None for any other.
-
-    One run has pitch 0. `size` is that of an element, in bytes.
-    """
-    width, pitch, rows = size, 0, 1
-    for stride, count in _by_stride(strides, counts, size):
-        if rows == 1 and stride == width:
-            width *= count
-        elif rows == 1 and stride > width:
-            pitch, rows = stride, count
-        elif rows > 1 and stride == pitch * rows:
-            rows *= count
-        else:
-            return None
-    return pitch, rows, width
-
-
-def _combs_meet(a: int, mine: tuple[int, int, int], b: int, theirs: tuple[int, int, int]) -> bool:
-    """True if two combs of one pitch, or one of which is a single run, have a byte in common; `a` and `b` are their first bytes."""
-    (p, rows, width), (q, others, wide) = mine, theirs
-    pitch = max(p, q) or 1
-    # Some run of mine starts less than `wide` behind, and less than `width` before, a run of theirs, `apart` rows on.
-    least, most = (b - a - width) // pitch + 1, -((a - b - wide) // pitch) - 1
-    return max(least, 1 - others) <= min(most, rows - 1)
-
-
-@functools.lru_cache(maxsize=4096)
-def band(strides: tuple[int, ...], counts: tuple[int, ...], size: int) -> tuple[int, int] | None:
-    """Pitch and width in bytes of the narrowest columns that hold a pattern, from its first byte on; None if they hold every byte.
-
-    All bytes of the pattern lie in the first `width` of a row, if rows of `pitch` bytes are counted from its first byte.
-    """
-    found, width, dims = None, size, _by_stride(strides, counts, size)
-    for k, (stride, count) in enumerate(dims):
-        narrower = width < stride and (found is None or width * found[0] <= found[1] * stride)
-        if narrower and all(outer % stride == 0 for outer, _ in dims[k + 1 :]):
-            found = stride, width
-        width += stride * (count - 1)
-    return found
-
-
-def _by_stride(strides: tuple[int, ...], counts: tuple[int, ...], size: int) -> list[tuple[int, int]]:
-    """Dimensions that move, by their stride in bytes."""
-    return sorted((abs(s) * size, c) for s, c in zip(strides, counts, strict=True) if s and c > 1)
-
-
-def _nested(strides: tuple[int, ...], counts: tuple[int, ...]) -> bool:
-    """Whether each stride passes over all that smaller ones reach."""
-    reach = 1
-    for stride, count in sorted((abs(s), c) for s, c in zip(strides, counts, strict=True) if c > 1):
-        if stride < reach:
-            return False
-        reach = stride * (count - 1) + reach
-    return True
 
 
 def whole(tensor: str, memory: Memory, shape: tuple[int, ...], dtype: DType, partition: int = 0) -> View:
@@ -560,26 +493,3 @@ def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None
     if not -size <= index < size:
         raise ProgramError(_where(view), f"index {index} on axis {axis}", f"-{size} to {size - 1}")
     return index % size, None, 1
-
-
-def _regroup(strides: tuple[int, ...], counts: tuple[int, ...], dims: list[int]) -> tuple[int, ...] | None:
-    """Strides of `dims` over the same elements, or None if one would need two strides."""
-    if 0 in counts:
-        return tuple(1 for _ in dims)
-    source = [(s, c) for s, c in zip(strides, counts, strict=True) if c != 1]
-    out: list[int] = []
-    for d in reversed(dims):
-        if d == 1:
-            out.append(1)
-            continue
-        stride, count = source.pop()
-        out.append(stride)
-        while d > count:  # merge the next outer dimension, if it continues this one
-            if d % count or not source or source[-1][0] != stride * count:
-                return None
-            count *= source.pop()[1]
-        if count % d:
-            return None
-        if count > d:
-            source.append((stride * d, count // d))
-    return tuple(reversed(out))

@@ -8,7 +8,7 @@ from operator import attrgetter
 import attrs
 
 from .isa import Memory, Step, View
-from .isa.view import band
+from .isa.patterns import band
 from .plane import Plane
 from .program import Tensor
 

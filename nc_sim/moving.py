@@ -14,7 +14,7 @@ from .isa import View
 from .isa.dma import Dma, DmaCompute2d
 from .isa.dynamic import Dynamic
 from .isa.errors import InternalError, ProgramError
-from .isa.view import reach
+from .isa.patterns import reach
 from .memory import Memories
 
 SOURCE = "nki.isa access patterns"

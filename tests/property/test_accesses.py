@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from nc_sim import access
 from nc_sim.access import Access, History
 from nc_sim.isa import DTYPES, Memory, View
-from nc_sim.isa.view import reach, whole
+from nc_sim.isa.patterns import reach
+from nc_sim.isa.view import whole
 
 SMALL = {Memory.HBM: 32, Memory.SBUF: 16, Memory.PSUM: 16}  # bytes of a bucket, so that small views lie in several
 BASES = {"h": 0, "g": 0, "s": 12, "r": 40, "p": 0}  # s and r share bytes of SBUF; HBM tensors have spaces of their own
