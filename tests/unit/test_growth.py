@@ -6,16 +6,17 @@ may take up to 5 times as many: a cost of n log n does, one of n squared takes 1
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from conftest import REPOSITORY
-from nc_sim import Program, ProgramError, chip, fast, numerics, simulate
+from nc_sim import Program, ProgramError, chip, fast, isa, numerics, simulate
 from nc_sim.allocate import allocate
 from nc_sim.analysis import advice
 from nc_sim.analysis.advice import explain
@@ -29,7 +30,7 @@ from nc_sim.simulate import compile_program
 from nc_sim.timing import elementwise
 
 CHIP = chip.load("trn2")
-OURS = (f"{REPOSITORY}/nc_sim", f"{REPOSITORY}/isa")
+OURS = tuple(str(Path(inspect.getfile(m)).parent) for m in (chip, isa))  # in a clone isa/ stands beside nc_sim/, installed inside
 
 
 def counted(work: Callable[[], object]) -> int:

@@ -60,7 +60,7 @@ RUN = ("run", "pipeline", "--size", "tiles=200", "--timing-only")
     ("at", "count"),
     [
         ("nc_sim.workloads.pipeline.build", 1),
-        ("nc_sim.simulate.lower", 1),
+        ("nc_sim.simulate.lower_with_costs", 1),
         ("nc_sim.core.check_complete", 1),
         ("nc_sim.packing:StepPacker.body", 1),
         ("nc_sim.packing:StepPacker.body", 1500),  # of 801 calls and 1,400 machine instructions

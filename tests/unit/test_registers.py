@@ -351,7 +351,7 @@ REFUSED: dict[str, tuple[Callable[[Program], object], str]] = {
     ),
     "too many": (many(64), "65 registers live on Sync; at most 64 (trn2)"),
     "taken": (lambda p: [p.register_alloc(1, "a"), p.register_alloc(1, "a")], "register a: the name is taken"),
-    "unfit": (lambda p: p.register_alloc(1, "a b"), "an unfit name"),
+    "unfit": (lambda p: p.register_alloc(1, "a b"), "name 'a b'; a letter or _, then letters"),
     "of no program": (lambda p: p.register_move(Register("zz"), 1), "register 'zz'; a register of this program"),
     "no register": (lambda p: p.register_move(3, 1), "dst: 3; a register, from p.register_alloc()"),
     "a fraction": (lambda p: p.register_alloc(1.5), "src: 1.5; a whole number"),

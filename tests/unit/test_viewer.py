@@ -378,7 +378,7 @@ def test_a_window_with_nothing_in_it_is_refused(window: tuple[float | None, floa
 
 @needs_extras
 def test_a_trace_without_events_has_nothing_to_draw(tmp_path: Path) -> None:
-    with pytest.raises(ProgramError, match="picture: nothing from 0 to"):
+    with pytest.raises(ProgramError, match="picture: a trace of nothing; a run that executes an instruction"):
         viewer.draw(system_of(), tmp_path / "a.svg")
 
 
