@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..chip import Chip
 from ..isa.tensor import MAX_COLUMNS, MAX_CONTRACTION
 from ..trace.system import INSTANCE, PID
 from . import instructions, memory, movement
@@ -21,7 +22,7 @@ from .summary import metrics as metrics_of
 from .table import Columns, Table, constant, from_rows, of
 
 THROTTLE = "activity_0"  # the PE's clock gate
-UNKNOWN_PACKETS = "Missing Data"
+UNKNOWN_PACKETS, EXTRAPOLATED = "Missing Data", "Extrapolated"
 SUMMED: dict[str, type[Engines] | type[Packets]] = {"Instruction": Engines, "DmaPacket": Packets}
 
 
@@ -50,7 +51,7 @@ def tables(device: Device) -> dict[str, Table]:
         **instructions.stack_frames(device),
         "ExecutionInfo": execution(device),
         "Metadata": metadata(device),
-        "Warning": _warnings(known.spread),
+        "Warning": _warnings(known.spread, device.chip),
     }
     made["Summary"] = _summary(made, facts(device, made))
     made["SchemaFields"] = schema_fields()
@@ -173,12 +174,14 @@ def throttle_summary(device: Device) -> Table:
     return from_rows("ThrottleSummary", [{**row, "throttle_type": kind} for kind in (THROTTLE, "all")])
 
 
-def _warnings(spread: int) -> Table:
-    rows = [{
+def _warnings(spread: int, chip: Chip) -> Table:
+    why = f"times on {chip.name} are extrapolated: {chip.extrapolated}"
+    rows = [{"message": why, "category": EXTRAPOLATED}] if chip.extrapolated else []
+    rows += [{
         "message": f"the packets of {spread} DMA engine shares are spread evenly over their recorded time: turns do not explain them",
         "category": UNKNOWN_PACKETS,
-    }]  # fmt: skip
-    return from_rows("Warning", rows if spread else [])
+    }] if spread else []  # fmt: skip
+    return from_rows("Warning", rows)
 
 
 def schema_fields() -> Table:

@@ -72,14 +72,18 @@ def summaries(opened: Opened) -> tuple[dict[str, dict[str, Any]], dict[str, str]
         return {key: dict(measured.metrics(opened))}, {key: f"{opened.name}, {how}"}
     if isinstance(opened, Device):
         key = device.key(opened)
-        return {key: dict(device.metrics(opened))}, {key: f"{opened.name} on {opened.chip.name}, simulated"}
+        return {key: dict(device.metrics(opened))}, {key: f"{opened.name} on {opened.chip.name}, simulated{_more(opened)}"}
     key = system.key(opened)
     found: dict[str, dict[str, Any]] = {key: system.metrics(opened)}
     names = {key: "system profile, simulated"}
     for _, one in system.devices(opened):
         found[device.key(one)] = dict(device.metrics(one))
-        names[device.key(one)] = f"{one.name} on {one.chip.name}, NC{one.core}, simulated"
+        names[device.key(one)] = f"{one.name} on {one.chip.name}, NC{one.core}, simulated{_more(one)}"
     return found, names
+
+
+def _more(device: Device) -> str:
+    return ", extrapolated" if device.chip.extrapolated else ""
 
 
 def _parquet(opened: Opened, place: Path, progress: Tell | None) -> Path:

@@ -62,7 +62,7 @@ class Comparison(Shown):
         starts. Raises Unsupported without the package perfetto.
         """
         d = self.differences
-        names = [f"{name}: {side.name}" for name, side in (("A", d.a), ("B", d.b))]
+        names = [f"{name}: {side.name}{', extrapolated' * bool(_extrapolated(side))}" for name, side in (("A", d.a), ("B", d.b))]
         first = min(0, *(int(s.start.min(initial=0) // s.ticks_per_ns) for s in (d.a, d.b)), *(_first_packet(s) for s in (d.a, d.b)))
         devices = [_device(s, *other, -first) for s, other in zip((d.a, d.b), later(d), strict=True)]
         return perfetto.save_side_by_side(dict(zip(names, devices, strict=True)), path, progress=progress)

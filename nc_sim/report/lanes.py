@@ -81,6 +81,7 @@ def lanes(result: Result, name: str | None = None) -> Lanes:
             begin, until = (np.asarray(c[mine] * ns, np.float64) for c in (start, end))
             out.append(Lane(e.label, begin, until, names, low[mine]))
     title = result.program.name if name is None else name
+    title += ", extrapolated" if result.chip.extrapolated else ""
     return Lanes(title, result.duration_ns, tuple(out), _moving(result, ns), table.servers)
 
 

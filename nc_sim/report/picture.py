@@ -55,7 +55,8 @@ def sweep(points: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
             axes.axhline(1, color="grey", linewidth=0.8, linestyle=":")
             axes.set(title=title, xlabel="columns", ylabel="six operations / fused")
             axes.legend()
-        figure.suptitle("RMSNorm, bf16: what fusion gains (simulated)")
+        more = ", extrapolated" if any("extrapolated" in p for p in points) else ""
+        figure.suptitle(f"RMSNorm, bf16: what fusion gains (simulated{more})")
         return save(figure, Path(path), drawn)
 
 
@@ -103,7 +104,7 @@ def parts(summary: Mapping[str, Any], path: str | Path) -> Path:
         size = ", ".join(map(str, summary["shape"]))
         figure.suptitle(
             f"Transformer block, [{size}] bf16, {summary['heads']} heads, MLP {summary['ff']}, layers: {summary['layers']},"
-            f" in flight: {summary['in_flight']} (simulated)"
+            f" in flight: {summary['in_flight']} (simulated{', extrapolated' if summary.get('extrapolated') else ''})"
         )
         return save(figure, Path(path), drawn)
 

@@ -55,7 +55,7 @@ def save(
         raise ProgramError("perfetto", f"slices={slices!r}", "a whole number of at least 1")
     if isinstance(of, Trace | Result):
         trace = trace_of(of) if isinstance(of, Result) else of
-        plan = _Plan((), {trace.metadata["vnc"]: {0: device_of(trace, trace.metadata["vnc"])}})
+        plan = _Plan((), {trace.metadata["vnc"]: {0: device_of(trace, trace.metadata["vnc"])}}, labels=_labels(trace.metadata))
     else:
         plan = _plan(of, devices)
     pixel = plan.pixel(slices)
@@ -281,7 +281,12 @@ def _plan(of: SystemTrace | Runtime, devices: bool) -> _Plan:
     made: dict[int, dict[int, Device]] = {}
     for m in ran:
         made.setdefault(m.core, {})[m.id] = known[m.hash, m.core]
-    return _Plan(tuple(system.rows(trace.events)), dict(sorted(made.items())), tuple(runs), physical)
+    return _Plan(tuple(system.rows(trace.events)), dict(sorted(made.items())), tuple(runs), physical, labels=_labels(trace.metadata))
+
+
+def _labels(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of the process: what its times are."""
+    return ("simulated", *(["extrapolated"] if metadata.get("extrapolated") else []))
 
 
 def _groups(r: system.Row, pixel: int) -> tuple[Ints, Ints]:

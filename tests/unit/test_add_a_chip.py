@@ -12,14 +12,17 @@ import pytest
 from click.testing import CliRunner
 
 from conftest import REPOSITORY
-from nc_sim import ChipError, Program, Unspecified, Unsupported, chip, simulate, workloads
+from nc_sim import ChipError, Program, Unspecified, Unsupported, chip, compare, simulate, workloads
 from nc_sim.__main__ import main
+from nc_sim.profile import device, output, source
+from nc_sim.report import lanes, viewer
 from nc_sim.report.text import chip as chip_text
 from nc_sim.report.text import difference, differences, summary
 from nc_sim.runtime import Runtime
 from nc_sim.schema import SCHEMA
-from nc_sim.trace import hardware, system
+from nc_sim.trace import hardware, perfetto, pftrace, system
 from nc_sim.trace.text import timeline
+from nc_sim.workloads import softmax
 
 TEXT = (REPOSITORY / "nc_sim" / "chips" / "trn2.toml").read_text()
 ROW = re.compile(r"^(\w+) = \{.*\}$", re.MULTILINE)
@@ -336,6 +339,29 @@ def test_every_command_says_that_trn3_is_extrapolated(command: list[str], form: 
     assert found.exit_code == 0
     why = chip.load("trn3").extrapolated
     assert json.loads(found.stdout)["extrapolated"] == why if form else f"extrapolated: {why}" in found.stdout
+
+
+def test_pictures_perfetto_files_and_profile_tables_say_that_a_chip_is_extrapolated(tmp_path: Path) -> None:
+    pytest.importorskip("perfetto")
+    pytest.importorskip("matplotlib")
+    result, plain = (simulate(softmax.build(), c, values=False) for c in (extrapolated(tmp_path), "trn2"))
+    for r, said in ((result, True), (plain, False)):
+        file = perfetto.save(r, tmp_path / "a.pftrace")
+        assert (pftrace.load(file)[0].labels == ("simulated", "extrapolated")) == said
+        folder = r.save(tmp_path / f"run{said}")
+        found, names = output.summaries(output.read(folder))
+        assert [n.endswith("simulated, extrapolated") for n in names.values()] == [said] * len(found)
+        warnings = device.tables(source.read(folder))["Warning"].columns()
+        assert (warnings["message"], warnings["category"]) == (
+            ([f"times on {r.chip.name} are extrapolated: {WHY}"], ["Extrapolated"]) if said else ([], [])
+        )
+        assert lanes.lanes(r).name.endswith(", extrapolated") == said
+        for draw in (lanes.draw, viewer.draw):
+            assert ("extrapolated" in draw(r, tmp_path / "a.svg").read_text()) == said, draw.__module__
+        compared = compare(plain, r)
+        compared.save(tmp_path / "c.pftrace")
+        sides = [t.name for t in pftrace.load(tmp_path / "c.pftrace") if t.level == 1]
+        assert [s.endswith(", extrapolated") for s in sides] == [False, said]
 
 
 def test_a_system_trace_of_an_extrapolated_chip_says_so(tmp_path: Path) -> None:
