@@ -150,21 +150,28 @@ def run(
     from .trace import hardware
 
     source, built = _built(program, _pairs(sizes, "--size"))
+    place = out or Path("out") / built.name
+    require_place(place / "trace")
     inputs = None
     if not timing_only and source is not None and hasattr(source, "inputs"):
-        with _user_code(Path(program)):
+        with _user_code(Path(program), "inputs(program, seed)"):
             inputs = source.inputs(built, seed)
+        if not isinstance(inputs, Mapping):
+            raise ProgramError(f"{program} inputs()", f"returned {type(inputs).__name__}", "a mapping of input names to arrays")
     with shown("compiling", "simulating") as tell:
         result = simulate(
             built, chip_name, inputs, values=False if timing_only or (inputs is None and source is None) else None,
             what_if=_overrides(what_if), without=without, phase_range=phase_range, races=races, engine=engine,
             max_iterations=max_iterations, progress=tell,
         )  # fmt: skip
-    checked, wrong = _tried(lambda: _check_values(source, inputs, result)) if inputs is not None else ({}, None)
+    # a program without inputs has values all the same
+    computed = inputs is not None or bool(result.outputs)
+    checked, wrong = _tried(lambda: _check_values(source, inputs or {}, result)) if computed and not timing_only else ({}, None)
+    unchecked = not computed and not timing_only and hasattr(source, "reference")
     with shown("saving") as tell:
         # the default folder is that of the last run of this name; a folder of the user's keeps what is in it
         save = hardware.save if out is not None else hardware.save_alone
-        folder, failed = _tried(lambda: save(result, out or Path("out") / built.name, tell))
+        folder, failed = _tried(lambda: save(result, place, tell))
     if as_json:
         found = {**result.summary(), "values": checked, "trace": None if folder is None else str(folder)}
         click.echo(json.dumps(found, indent=2))
@@ -175,6 +182,8 @@ def run(
         for name, error in (checked or {}).items():
             said = "is not in reference(): not checked" if error is None else f"agrees with its reference: largest error {error:.3g}"
             click.echo(f"  values     {name} {said}")
+        if unchecked:
+            click.echo("  values     reference() was not asked: there is no inputs()")
         click.echo("")
         click.echo(timeline(result, width=width or _width()))
         if folder is not None:
@@ -382,7 +391,7 @@ def view(
     from .trace import text as trace_text
     from .trace.pftrace import SUFFIX
 
-    commands.of_run(trace)
+    commands.no_workload(trace)
     if form != "text":
         if instructions or pftrace is not None or picture is not None:
             raise ProgramError("--instructions, --perfetto, --picture", f"--output-format {form} beside it", "--output-format text")
@@ -549,6 +558,8 @@ def _built(name: str, sizes: Mapping[str, Any]) -> tuple[ModuleType | None, Prog
         from .forms import load_program
         from .trace.hardware import load_saved_program
 
+        if sizes:
+            raise ProgramError(f"{name} --size", next(iter(sizes)), "no size: a saved program is as it was built")
         with shown("reading") as tell:
             return None, (load_saved_program if path.name.endswith(".neff.msgpack") else load_program)(path, tell)
     else:
@@ -595,7 +606,7 @@ def _module(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _user_code(path: Path) -> Iterator[None]:
+def _user_code(path: Path, required: str = "build(**sizes) and, for values, inputs(program, seed)") -> Iterator[None]:
     """The user's own code runs: what it raises is told with its line in their file, not with ours."""
     try:
         yield
@@ -607,7 +618,7 @@ def _user_code(path: Path) -> Iterator[None]:
     except (Exception, SystemExit) as e:  # sys.exit() would end the command without a word
         frames = [f for f in traceback.extract_tb(e.__traceback__) if Path(f.filename).name == path.name]
         line = f":{frames[-1].lineno}" if frames else ""
-        raise ProgramError(f"{path}{line}", f"{type(e).__name__}: {e}", "build(**sizes) and, for values, inputs(program, seed)") from None
+        raise ProgramError(f"{path}{line}", f"{type(e).__name__}: {e}", required) from None
 
 
 def _pair(text_pair: str, option: str) -> tuple[str, Any]:
@@ -638,7 +649,7 @@ def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray] | 
     where = str(source.__file__)
     if not isinstance(tolerance := getattr(source, "TOLERANCE", None), int | float) or not tolerance >= 0:
         raise ProgramError(f"{where} TOLERANCE", repr(tolerance), "a number of at least 0, as there is a reference()")
-    with _user_code(Path(where)):
+    with _user_code(Path(where), "reference(inputs), which returns arrays by the names of outputs"):
         reference = source.reference(inputs)
     if not isinstance(reference, Mapping):
         raise ProgramError(f"{where} reference()", f"returned {type(reference).__name__}", "a mapping of output names to arrays")
@@ -647,7 +658,9 @@ def _check_values(source: ModuleType | None, inputs: Mapping[str, np.ndarray] | 
     out: dict[str, float | None] = dict.fromkeys(result.outputs)
     for name, given in reference.items():
         got = result.outputs[name].astype(np.float64)
-        with _user_code(Path(where)):
+        with _user_code(Path(where), f"an array of numbers for {name}"):
+            if np.iscomplexobj(given):
+                raise ValueError("complex numbers")
             wanted = np.asarray(given, np.float64)
         if wanted.shape != got.shape:
             raise ProgramError(f"{where} reference() {name}", f"shape {list(wanted.shape)}", f"{list(got.shape)}, as the output has")

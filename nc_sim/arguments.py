@@ -21,6 +21,8 @@ def path_of(value: Any, where: str) -> Path:
     """A path, from a text or what stands for a path."""
     if not isinstance(value, str | Path) and not (isinstance(value, os.PathLike) and isinstance(os.fspath(value), str)):
         raise ProgramError(where, said(value), "a path")
+    if os.fspath(value) == "":
+        raise ProgramError(where, "an empty text", "a path; the current folder is .")
     return Path(value)
 
 

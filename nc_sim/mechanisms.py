@@ -134,11 +134,22 @@ def without(names: Iterable[str]) -> dict[str, Any]:
     return out
 
 
+def own(what_if: Mapping[str, Any], off: Iterable[str]) -> dict[str, Any]:
+    """Overrides but those that switch these mechanisms off."""
+    theirs = without([name for name in off if name in MECHANISMS])
+    return {k: v for k, v in what_if.items() if k not in theirs}
+
+
+def found_off(what_if: Mapping[str, Any]) -> list[str]:
+    """Mechanisms whose overrides are all among these."""
+    given = {k: str(v) for k, v in what_if.items()}
+    return [name for name, m in MECHANISMS.items() if m.off and all(given.get(k) == str(v) for k, v in m.off.items())]
+
+
 def changes(what_if: Mapping[str, Any], off: Iterable[str]) -> str:
     """How a run's chip differs from its file, for the head of a report: overrides, and mechanisms switched off; else empty."""
     off = [name for name in off if name in MECHANISMS]
-    own = {k: v for k, v in what_if.items() if k not in without(off)}
-    parts = [f"{k}={v}" for k, v in sorted(own.items())]
+    parts = [f"{k}={v}" for k, v in sorted(own(what_if, off).items())]
     more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
     told = [f"with {', '.join(parts[:SHOWN])}{more}"] if parts else []
     return ", ".join([*told, *([f"without {', '.join(off)}"] if off else [])])

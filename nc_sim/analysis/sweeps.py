@@ -121,6 +121,8 @@ def sweep(
     later sweep with the same programs, chips and overrides takes it from there instead of running it.
     """
     require_engine(engine, "sweep")
+    if isinstance(shapes, Mapping):
+        raise ProgramError("sweep shapes", said(shapes), "a list of shapes, each a mapping or a sequence")
     require_tell(progress, "sweep")
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise ProgramError("sweep executor", said(executor), "one of concurrent.futures, or with its submit()")

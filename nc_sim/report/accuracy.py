@@ -27,8 +27,7 @@ def comparison(compared: Sequence[Compared], chip: Chip, worst: int) -> str:
         *text.extrapolated(chip.extrapolated, "  "),
         *text.table(HEAD, rows, indent="  "),
     ]
-    for what in [f"{k}={v}" for k, v in chip.overrides.items()]:
-        lines.append(f"  what if: {what}")
+    lines += text.changed(chip.overrides)
     if worst:
         shown = [(*_numbers(c), c.entry.group, c.entry.id, c.entry.explained) for c in compare.worst(compared, worst)]
         lines += [

@@ -15,11 +15,13 @@ from .. import workloads
 from ..analysis.advice import explain as explain_run
 from ..analysis.again import saved
 from ..analysis.sweeps import Case, sweep
+from ..chip import load
 from ..files import require_place
 from ..isa.errors import ProgramError
 from ..program import Program
 from ..progress import shown
 from ..result import Result
+from ..trace import system
 from ..trace.hardware import TRACE_SUFFIX
 from . import picture as pictures
 from . import where
@@ -170,10 +172,17 @@ def add(main: click.Group, build: Build) -> None:
         _require_one(cases)
 
 
-def of_run(path: Path) -> Path:
+def no_workload(path: Path) -> Path:
     """The path, unless it is that of no file and the name of a workload: who writes it has not run it yet."""
     if not path.exists() and str(path) in workloads.NAMES:
         raise ProgramError(str(path), "a program, not a run", f"the folder of a run: nc-sim run {path}, then out/{path}")
+    return path
+
+
+def of_run(path: Path) -> Path:
+    """The path of a run, and not of a folder in which there are some."""
+    if no_workload(path).is_dir() and not any(path.glob(f"*{TRACE_SUFFIX}")) and (inside := system.folders_with_traces(path)):
+        raise ProgramError(str(path), "no trace of its own", f"the path of a folder in it that has one: {', '.join(inside)}")
     return path
 
 
@@ -207,7 +216,10 @@ def _cases(
     overrides: dict[str, dict[str, str]] = {"": {}}
     for w in what_if:
         overrides[w] = dict(_pair(p, "--what-if") for p in w.split(","))
-    build(program, shapes[0])  # an unknown name or size is refused at once
+    for chip in chips:  # an unknown name, size or number is refused at once
+        for given in overrides.values():
+            load(chip).what_if(given)
+    build(program, shapes[0])
     with shown("sweeping", "sweeping") as tell:
         found = sweep(
             lambda **size: build(program, size), chips=chips, what_if=overrides, shapes=shapes, workers=workers, keep=keep, progress=tell

@@ -16,9 +16,9 @@ HEAD = ("kernel", "chip", "measured", "simulated", "error", "gate phases", "on a
 def comparison(predicted: Sequence[Predicted], changes: Mapping[str, Any]) -> str:
     """Every kernel, its variants below it, and why it is off or left out."""
     ran = [p for p in predicted if p.simulated is not None]
-    lines = [f"{len(predicted)} measured kernels, {len(ran)} simulated, {len(predicted) - len(ran)} excluded"]
+    lines = [f"{len(predicted)} measured kernel{'s' * (len(predicted) != 1)}, {len(ran)} simulated, {len(predicted) - len(ran)} excluded"]
     lines += [f"  {line}" for line in _errors(predicted)]
-    lines += [f"  what if: {k}={v}" for k, v in changes.items()]
+    lines += text.changed(changes)
     rows = []
     for p in ran:
         rows.append(_row(p, p.kernel.id))

@@ -15,6 +15,7 @@ from ..arguments import listed, said
 from ..chip import Chip
 from ..isa import COMPUTE, Engine
 from ..isa.errors import ProgramError
+from ..mechanisms import changes
 from ..notebook import Shown, frame
 from ..result import Result
 from . import picture
@@ -78,9 +79,11 @@ def roofline(results: Result | Case | Point | Iterable[Result | Case | Point], e
     chips: dict[str, Chip] = {}
     tops: list[Ceiling] = []
     extrapolations: dict[str, str | None] = {}
+    names = [r.program.name for r in given if isinstance(r, Result)]
     for r in given:
         if isinstance(r, Result):
-            found += points(r, engines=chosen)
+            changed = changes(r.chip.overrides, r.without) if names.count(r.program.name) > 1 else ""
+            found += points(r, f"{r.program.name} {changed}" if changed else None, chosen)
             chips.setdefault(r.chip.name, r.chip)
             extrapolations[r.chip.name] = r.chip.extrapolated
         elif isinstance(r, Case):

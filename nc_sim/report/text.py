@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .. import mechanisms
 from ..chip import Chip, Number
 from ..replay import Replay
 from ..result import Result
@@ -35,6 +36,7 @@ def summary(result: Result) -> str:
         for name, e in s["engines"].items()
     ]
     lines += table(("engine", "instructions", "busy", "of body"), rows, indent="  ")
+    s = {**s, "what_if": mechanisms.own(s["what_if"], s["without"])}
     for what in ("what_if", "without", "races", "observed_semaphores"):
         if s[what]:
             shown = [f"{k}={v}" for k, v in s[what].items()] if isinstance(s[what], dict) else s[what]
@@ -51,7 +53,9 @@ def rests_on(assumed: Mapping[str, str]) -> list[str]:
     count = len(assumed)
     if not count:
         return []
-    lines = [f"  rests on {count} number{'s' * (count > 1)} that no source gives for this chip:"]
+    own = sum("what-if" in why for why in assumed.values())
+    yours = f", {'all' if own == count else own} of them overridden here" if own else ""
+    lines = [f"  rests on {count} number{'s' * (count > 1)} that no source gives for this chip{yours}:"]
     # overrides of the user's first: they asked for them
     order = sorted(assumed.items(), key=lambda item: "what-if" not in item[1])
     lines += [f"    {name} ({why})" for name, why in order[: SHOWN if count > SHOWN + 1 else count]]
@@ -115,6 +119,12 @@ def differences(a: Chip, b: Chip, prefix: str = "") -> dict[str, Any]:
         "same": sum(k.startswith(prefix) for k in a.numbers) - len(keys),
         "numbers": {k: [plain(a.numbers[k]), plain(b.numbers[k])] for k in keys},
     }
+
+
+def changed(what_if: Mapping[str, Any]) -> list[str]:
+    """Lines of a report on many runs: overrides, and mechanisms that are off by them."""
+    off = mechanisms.found_off(what_if)
+    return [*(f"  what if: {k}={v}" for k, v in mechanisms.own(what_if, off).items()), *(f"  without: {name}" for name in off)]
 
 
 def difference(a: Chip, b: Chip, prefix: str = "") -> str:

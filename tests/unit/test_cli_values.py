@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import nc_sim
+import nc_sim.workloads
+from nc_sim import ProgramError
 from nc_sim.__main__ import main
 
 BUILD = """
@@ -184,3 +187,85 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     command = f"{sys.executable} -m nc_sim chips trn2 --json | head -c 10"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], env=env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ('{\n  "name"', "", 0)
+
+
+def test_values_that_are_not_checked_are_said_to_be_so() -> None:
+    build = BUILD.replace("def inputs(", "def other(")
+    done = run("return {'y': x}", build=build)
+    assert done.exit_code == 0
+    assert "  values     reference() was not asked: there is no inputs()\n" in done.stdout
+    none = run("return {'y': x}", build=BUILD.replace('return {"x": np', '{"x": np'))
+    assert (none.exit_code, none.stderr) == (1, "error: mine.py inputs(): returned NoneType; a mapping of input names to arrays\n")
+
+
+def test_a_program_without_inputs_is_checked_against_its_reference_all_the_same() -> None:
+    build = (
+        "import numpy as np\nimport nc_sim\nTOLERANCE = 0\n\n\ndef build():\n    p = nc_sim.Program('ones')\n"
+        "    y = p.output('y', (4, 8), 'float32')\n"
+        "    t = p.sbuf((4, 8), 'float32')\n    p.memset(dst=t, value=1.0)\n    p.dma_copy(dst=y, src=t)\n    return p\n\n\n"
+        "def reference(given):\n    assert given == {}\n"
+    )
+    assert "values     y agrees" in run("return {'y': np.ones((4, 8))}", build=build).stdout
+    assert "differs from its reference by 0.5 at [0, 0]: 1" in run("return {'y': np.full((4, 8), 2.0)}", build=build).stderr
+
+
+@pytest.mark.parametrize(
+    ("reference", "required"),
+    [
+        ("return {'y': 1 / 0}", "reference(inputs), which returns arrays by the names of outputs"),
+        ("return {'y': x + 1j}", "an array of numbers for y"),
+        ("return {'y': 'text'}", "an array of numbers for y"),
+    ],
+)
+def test_what_is_wrong_with_a_reference_is_told_of_the_reference(reference: str, required: str) -> None:
+    done = run(reference)
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.endswith(f"; {required}\n")
+
+
+def test_a_size_of_a_saved_program_and_a_misspelt_what_if_of_a_sweep_are_refused_before_anything_runs() -> None:
+    Path("p.ncasm").write_text(cli("disasm", "softmax").stdout)
+    told = "error: p.ncasm --size: rows; no size: a saved program is as it was built\n"
+    for command in ("run", "sweep", "roofline"):
+        assert (found := cli(command, "p.ncasm", "--size", "rows=3")).stderr == told, found.output
+    assert "x.y" in (none := cli("sweep", "softmax", "--what-if", "x.y=1")).stderr
+    assert (none.exit_code, none.stdout) == (1, "")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_run() -> None:
+    Path("plain").write_text("mine")
+    done = cli("run", "softmax", "--out", "plain")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "plain" in done.stderr
+    assert Path("plain").read_text() == "mine"
+
+
+def test_mechanisms_that_are_off_are_named_and_not_their_numbers() -> None:
+    words = ("--without", "issue-gap", "--without", "fixed-latency", "--what-if", "dma.row_ns=5")
+    lines = cli("run", "softmax", "--timing-only", *words).stdout.splitlines()
+    assert "  what if: dma.row_ns=5" in lines
+    assert "  without: issue-gap, fixed-latency" in lines
+    kernels = cli("accuracy", "kernels", "--kernel", "trn2-vector-add-128x200", *words[:2], *words[4:]).stdout.splitlines()
+    assert kernels[0].startswith("1 measured kernel, ")
+    assert [k for k in kernels if "what if" in k or "without: " in k] == ["  what if: dma.row_ns=5", "  without: issue-gap"]
+
+
+def test_a_folder_of_a_study_names_its_variants_to_whoever_wants_a_run() -> None:
+    assert cli("study", "rmsnorm", "--out", "st").exit_code == 0
+    for command in ("explain", "stalls"):
+        assert "no trace of its own; the path of a folder in it that has one: " in cli(command, "st/naive").stderr
+
+
+def test_runs_of_one_program_are_told_apart_on_a_roofline_by_what_was_changed() -> None:
+    cli("run", "softmax", "--timing-only", "--out", "a")
+    cli("run", "softmax", "--timing-only", "--out", "b", "--what-if", "dma.row_ns=5")
+    names = [p["name"] for p in json.loads(cli("roofline", "a", "b", "--engine", "Vector", "--json").stdout)]
+    assert names == ["softmax", "softmax with dma.row_ns=5"]
+
+
+def test_an_empty_place_of_a_result_and_shapes_that_are_one_mapping_are_refused() -> None:
+    result = nc_sim.simulate(nc_sim.workloads.load("softmax").build(), values=False)
+    with pytest.raises(ProgramError, match=r"save: an empty text; a path; the current folder is \."):
+        result.save("")
+    with pytest.raises(ProgramError, match=r"sweep shapes: dict .* a list of shapes"):
+        nc_sim.sweep(lambda rows: result.program, shapes={"rows": 128})  # type: ignore[arg-type]
