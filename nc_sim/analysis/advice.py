@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from ..arguments import require_tell, said
+from ..arguments import listed, require_tell, said
 from ..chip import Chip
 from ..isa import Engine
 from ..isa.errors import NcSimError, ProgramError, Unsupported
@@ -152,22 +152,23 @@ CHANGES: tuple[Change, ...] = (
 )  # fmt: skip
 
 
-def explain(result: Result, changes: Sequence[Change] = CHANGES, engine: str = "auto", progress: Tell | None = None) -> Explanation:
+def explain(result: Result, changes: Sequence[Change | str] = CHANGES, engine: str = "auto", progress: Tell | None = None) -> Explanation:
     """What bounds a run, and what each change would gain at most: one more simulation for each that could.
 
-    `progress` is told how far that is.
+    `changes` are those to try, by themselves or by name; `progress` is told how far that is.
     """
     if not isinstance(result, Result):
         raise ProgramError("explain", said(result), "a Result")
     require_tell(progress, "explain")
-    first, then = weighted(progress, 2, len(changes))
+    chosen = [_change(c) for c in listed(changes, "explain changes", "a list of changes, or of their names")]
+    first, then = weighted(progress, 2, len(chosen))
     facts = history(result.table, result.timeline)
     segments, parts = critical_path(result, facts, first), stalls(result, facts)
     body = result.duration_ns
     spent = _spent(result, segments)
     lines = shares(result, segments, "line")
     sentences = _sentences(result, spent, lines, parts)
-    gains = sorted(_gains(result, told(changes, then, 1), engine), key=lambda g: -g.gain_ns)
+    gains = sorted(_gains(result, told(chosen, then, 1), engine), key=lambda g: -g.gain_ns)
     chip = result.chip
     return Explanation(
         result.program.name,
@@ -180,6 +181,15 @@ def explain(result: Result, changes: Sequence[Change] = CHANGES, engine: str = "
         tuple(sentences),
         Records(gains),
     )
+
+
+def _change(given: Change | str) -> Change:
+    known = {c.name: c for c in CHANGES}
+    if isinstance(given, Change):
+        return given
+    if given not in known:
+        raise ProgramError("explain changes", said(given), f"one of {', '.join(known)}")
+    return known[given]
 
 
 def _gains(result: Result, changes: Iterable[Change], engine: str) -> Iterable[Gain]:

@@ -193,6 +193,7 @@ def _limits(study: Roofline, shown: Sequence[Point]) -> tuple[Range, Range]:
 
 def _few_decades(axis: Any, low: float, high: float) -> None:
     """Where matplotlib would put numbers to the marks between two powers of ten, which then overlap: to 1, 2 and 5 alone."""
+    axis.set_tick_params(which="minor", labelbottom=False, labelleft=False)
     if math.log10(high / low) < FEW:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         at = [v for v in (float(f"{m}e{e}") for e in powers for m in (1, 2, 5)) if low <= v <= high]

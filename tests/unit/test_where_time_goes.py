@@ -11,6 +11,7 @@ import msgpack
 import pytest
 from click.testing import CliRunner
 
+from conftest import REPOSITORY
 from nc_sim import ChipError, Program, ProgramError, Result, simulate, workloads
 from nc_sim.__main__ import main
 from nc_sim.analysis import critical_path, dma_rows, overlap, shares, slack, stalls
@@ -332,3 +333,12 @@ def test_every_analysis_of_an_extrapolated_chip_says_so_and_of_no_other(chip: st
     assert (f"({chip}, Vector, extrapolated)" in drawn) == bool(why)
     words = CliRunner().invoke(main, ["sweep", "softmax", "--chip", chip, "--workers", "1"]).output
     assert (f"{chip} is extrapolated: {why}" in words) == bool(why)
+
+
+def test_changes_are_tried_by_name_and_the_page_lists_their_names() -> None:
+    page = (REPOSITORY / "docs" / "where-the-time-goes.md").read_text("utf-8")
+    assert f"The names: {', '.join(f'`{c.name}`' for c in CHANGES)}." in page
+    result = simulate(workloads.load("softmax").build(), values=False)
+    assert explain(result, ["dma-rate"]).gains == explain(result, [c for c in CHANGES if c.name == "dma-rate"]).gains
+    with pytest.raises(ProgramError, match=r"explain changes: str 'dma-rte'; one of dma-start, dma-rate"):
+        explain(result, ["dma-rte"])
