@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -163,9 +163,12 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         yield where, _known(where, row)
 
 
-def kernel(rows: Sequence[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
-    """Rows of the user's program. An opcode nobody knows is the program's between them, or where it names a semaphore."""
-    body = [r for _, r in rows if in_body(r)]
+def kernel(
+    rows: Sequence[tuple[str, dict[str, str]]], known: Callable[[Mapping[str, str]], bool] | None = None
+) -> list[tuple[str, dict[str, str]]]:
+    """Rows of the user's program, which are those `known` to be. An opcode nobody knows is between them, or names a semaphore."""
+    known = known or in_body
+    body = [r for _, r in rows if known(r)]
     span: dict[Engine, tuple[int, int]] = {}
     for r in body:
         pc, engine = int(r["pc"]), ENGINES[r["engine"]]
@@ -176,7 +179,7 @@ def kernel(rows: Sequence[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[s
         low, high = span.get(ENGINES[r["engine"]], (1, 0))
         return low <= int(r["pc"]) <= high or _NAMED.search(r["operands"]) is not None
 
-    return [(where, r) for where, r in rows if in_body(r) or (r["opcode"] not in BUILD and r["opcode"] not in RUNTIME and inside(r))]
+    return [(where, r) for where, r in rows if known(r) or (r["opcode"] not in BUILD and r["opcode"] not in RUNTIME and inside(r))]
 
 
 def in_body(row: Mapping[str, str]) -> bool:
