@@ -29,6 +29,7 @@ RUNTIME = {
     "SET_ORDERING_MODE", "EVENT_SEMAPHORE", "EVENT_SEMAPHORE_RANGE_CLEAR", "NOTIFY", "COMPARE_BRANCH", "DRAIN", "WRITE",
     "NOP", "TENSOR_LOAD", "TENSOR_STORE", "MODIFY_POOL_CONFIG", "MOVE", "ALU_OP",
 }  # fmt: skip
+SIMULATION = "as exported (a simulation)"
 COLUMNS = ("timestamp_ns", "duration_ns", "engine", "opcode", "operands", "pc")
 NUMBERS = ("timestamp_ns", "duration_ns", "pc")
 
@@ -63,6 +64,12 @@ class Profile:
     gate_source: str
     core: int | None = None  # where a file has several
     packets: Sequence[profile_json.Placed] | None = None  # DMA packets, where the file itself has them
+    simulated: bool = False  # an export of a simulation: its times are not measured
+
+    @property
+    def source(self) -> str:
+        """What its times are, as reports call it."""
+        return SIMULATION if self.simulated else "measured"
 
 
 def read(
@@ -103,7 +110,8 @@ def read(
     if export is not None and export.rise_ns is not None:
         phase, source = export.rise_ns - origin, "the profile's windows: first rise to full rate"
     core, packets = (export.core, export.packets) if export is not None else (None, None)
-    return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source, core, packets)
+    simulated = document is not None and document.told["is_simulation"]
+    return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source, core, packets, simulated)
 
 
 def _readable(path: Path, body: list[tuple[str, dict[str, str]]], unknown: set[str] | None) -> list[tuple[str, dict[str, str]]]:
