@@ -104,7 +104,9 @@ def read(
             low = step.instruction if step.instruction.passes == "low" else None
         steps.append(step)
         measured.append(m)
-    origin = origin_of(path, ((s.engine, m.start_ns) for s, m in zip(steps, measured, strict=True)), release_ns)
+    begin = None if export is None else export.begin_ns
+    starts = ((s.engine, m.start_ns) for s, m in zip(steps, measured, strict=True))
+    origin = origin_of(path, starts, release_ns) if begin is None else begin
     name = path.name.removesuffix(".csv").removesuffix(".instr").removesuffix(".json")
     phase, source = _gate_phase(path, name, origin, [r for _, r in found])
     if export is not None and export.rise_ns is not None:

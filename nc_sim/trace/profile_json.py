@@ -65,7 +65,7 @@ class Export:
     rows: Sequence[Placed]
     packets: Sequence[Placed]
     rise_ns: float | None  # the clock gate's first rise to full rate
-    body_ns: int | None  # of a simulation: when the body begins, a prologue later than the execution
+    begin_ns: int | None  # of a simulation: when the body begins, a prologue later than the execution
 
 
 def is_json(path: Path) -> bool:
@@ -97,8 +97,8 @@ def read(document: Document, in_body: Callable[[Row], bool], core: int | None = 
     names = document.names
     kernels = {name: sum(in_body(row) for _, row in document.rows[name]) for name in names}
     name = _chosen(document.path, names, kernels, core)
-    body = _begin(document.windows, name) if document.told["is_simulation"] else None
-    return Export(names.index(name), document.rows[name], document.packets.get(name, ()), _rise(document.windows, name), body)
+    begin = _begin(document.windows, name) if document.told["is_simulation"] else None
+    return Export(names.index(name), document.rows[name], document.packets.get(name, ()), _rise(document.windows, name), begin)
 
 
 def _profile(path: Path) -> dict[str, Any]:

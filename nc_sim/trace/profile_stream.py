@@ -53,7 +53,7 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
         document = profile_json.load(path)
         simulated = document.told["is_simulation"]
         export = profile_json.read(document, of_simulation if simulated else of_kernel, core)
-        begin = export.body_ns
+        begin = export.begin_ns
         found: Sequence[tuple[str, dict[str, str]]] = profile_csv.known(export.rows)
         packets, number = export.packets or None, export.core
     elif core is not None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from test_perfetto import needs_perfetto
 from test_profile_json import KERNEL, RUNTIME, export, instruction, packets, written
 
-from nc_sim import replay, simulate, workloads
+from nc_sim import Program, replay, simulate, workloads
 from nc_sim.__main__ import main
 from nc_sim.profile import device, measured, output, source
 from nc_sim.profile.schema import fields
@@ -191,3 +191,17 @@ def test_the_viewer_s_file_of_a_replayed_export_names_both_sides_simulations(tmp
     shown(folder, "--output-format", "json", "--output-file", tmp_path / "own.json")
     tracks = pftrace.load(replayed.save(replay(tmp_path / "own.json"), tmp_path / "both.pftrace"))
     assert [t.name for t in tracks if t.level == 1] == ["as exported (a simulation)", "simulated"]
+
+
+def test_a_replay_of_an_exported_simulation_takes_as_long_as_the_run_did(tmp_path: Path) -> None:
+    """No instruction on Sync, and GpSimd's first later than its release. An export has whole ns: starts and body may be 1 ns off."""
+    p = Program("copy")
+    x, y, t = p.input("x", (128, 8), "float32"), p.output("y", (128, 8), "float32"), p.sbuf((128, 8), "float32")
+    p.dma_copy(dst=t, src=x)
+    p.dma_copy(dst=y, src=t)
+    result = simulate(p, values=False)
+    assert {s.engine.label for s in result.steps} == {"GpSimd"}
+    shown(result.save(tmp_path / "run"), "--output-format", "json", "--output-file", tmp_path / "own.json")
+    r = replay(tmp_path / "own.json")
+    assert abs(r.total_measured_ns - result.duration_ns) <= 1
+    assert r.start_errors.max() <= 1
