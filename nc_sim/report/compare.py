@@ -138,7 +138,7 @@ def _time_zero(d: Differences, side: str) -> str:
 
 
 def _text(d: Differences, top: int) -> str:
-    percent = f"  {100 * d.body.change / d.body.a:+.1f} %" if d.body.a else ""
+    percent = f"  {_signed(100 * d.body.change / d.body.a, 1)} %" if d.body.a else ""
     out = []
     for name, s, ns in (("A", d.a, d.body.a_ns), ("B", d.b, d.body.b_ns)):
         zero = _time_zero(d, name)
@@ -190,7 +190,12 @@ def _times(e: Both) -> tuple[str, str, str]:
 
 
 def _change(e: Both) -> str:
-    return f"{e.change_ns / 1000:+.3f} us" if e.change else "0.000 us"
+    return f"{_signed(e.change_ns / 1000, 3)} us"
+
+
+def _signed(value: float, digits: int) -> str:
+    """With its sign, unless nothing is left of it at so many digits."""
+    return f"{value:+.{digits}f}" if float(f"{value:.{digits}f}") else f"{0:.{digits}f}"
 
 
 def _table(head: Sequence[str], rows: Sequence[tuple[Both, tuple[str, ...]]], top: int) -> list[str]:

@@ -13,6 +13,8 @@ from typing import Any
 import attrs
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_perfetto import needs_perfetto, read
 from test_profile_json import KERNEL, RUNTIME, export, instruction, written
 from test_where_time_goes import two_engines
@@ -225,6 +227,20 @@ def test_lines_belong_together_in_order_within_their_file_by_what_stands_on_them
     assert "f:2" not in corresponding({"f:1": ["a"], "f:2": ["b"], "f:3": ["c"]}, {"f:1": ["a"], "f:4": ["d"], "f:5": ["d"], "f:6": ["c"]})
 
 
+LINES = st.dictionaries(st.integers(1, 12).map("f.py:{}".format), st.sets(st.sampled_from("abc"), min_size=1, max_size=2), max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(LINES, LINES)
+def test_lines_belong_together_the_same_from_either_side_and_never_cross(a: dict[str, set[str]], b: dict[str, set[str]]) -> None:
+    found = corresponding(a, b)
+    assert corresponding(b, a) == {y: x for x, y in found.items()}
+    assert len(set(found.values())) == len(found)
+    numbers = sorted((int(x[5:]), int(y[5:])) for x, y in found.items())
+    assert [y for _, y in numbers] == sorted(y for _, y in numbers)
+    assert corresponding(a, a) == {k: k for k in a}
+
+
 def test_scripts_without_a_line_in_common_are_aligned_by_opcode_and_it_says_so(tmp_path: Path) -> None:
     b = script(tmp_path, "\n" * 9 + FILLS)
     d = compare(script(tmp_path, FILLS), b).differences
@@ -414,6 +430,25 @@ def test_the_command_says_what_the_function_finds_of_saved_runs(tmp_path: Path) 
     for same in (compare(a, b), compare(next(one.glob("*.ntff.msgpack")), b)):
         assert same.text().splitlines()[2:] == found.text().splitlines()[2:]
         assert {k: v for k, v in same.record().items() if k not in "ab"} == {k: v for k, v in found.record().items() if k not in "ab"}
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign(tmp_path: Path) -> None:
+    """A body of thirds of a ns and its export in whole ns: less than half a ns apart, on either side of zero."""
+    result = run("attention")
+    path = exported(tmp_path, result)
+    for found in (compare(result, path), compare(path, result), compare(result, result)):
+        text = found.text(0)
+        assert not re.findall(r"[+-]0\.000 us|[+-]0\.0 %", text)
+        assert "B - A: 0.000 us  0.0 %" in text.splitlines()
+    assert compare(result, path).differences.body.change  # there is one
+    longer = compare(result, again(result, {"tensor.gate.kind": "none"}))
+    assert re.search(r"^B - A: -\d+\.\d{3} us  -\d+\.\d %$", longer.text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("words", "name"), [(("", "x"), "A"), (("x", ""), "B")])
+def test_an_empty_path_is_named_as_the_help_names_it(words: tuple[str, str], name: str) -> None:
+    done = CliRunner().invoke(main, ["compare", *words])
+    assert done.output == f"error: {name}: an empty text; a path; of the current folder it is .\n"
 
 
 def test_a_table_shows_the_largest_rows_and_says_how_many_more_there_are() -> None:
