@@ -20,6 +20,7 @@ from ..table import Ints
 from .alignment import Pairs, aligned
 from .path import spent
 from .sides import Side, causes, engines_of, union
+from .source_lines import corresponding
 
 Scale = Callable[[int, int], tuple[int, int, int]]
 DMA_ENGINES = "DMA engines"
@@ -119,7 +120,7 @@ class Differences:
     b: Side
     body: Both
     pairs: Pairs  # numbers of instructions that belong together, in A and in B
-    moved: int  # pairs of the same opcode between others, on different lines
+    moved: int  # pairs on different lines, where they are aligned by line
     by: str  # BY_LINE or BY_OPCODE
     why: str  # why not by line; empty where it is
     by_gaps: bool  # causes are those that starts and ends alone tell
@@ -177,21 +178,32 @@ def _how(a: Side, b: Side) -> tuple[str, str]:
 
 def _paired(a: Side, b: Side, by: str) -> tuple[Pairs, int]:
     """Queue by queue: by line and opcode first, then what is left between two such pairs by opcode alone."""
-    out, moved = Pairs(), 0
+    out = Pairs()
+    names = _names(a, b) if by == BY_LINE else ({}, {})
     for engine in engines_of(a, b):
         mine, other = a.queue(engine).tolist(), b.queue(engine).tolist()
         fixed: Pairs = []
         if by == BY_LINE:
-            fixed = aligned([(a.opcode[k], a.line[k]) for k in mine], [(b.opcode[k], b.line[k]) for k in other])
+            known = [[i for i, k in enumerate(queue) if s.line[k] in n] for s, n, queue in zip((a, b), names, (mine, other), strict=True)]
+            one = [(a.opcode[mine[i]], *names[0][a.line[mine[i]]]) for i in known[0]]
+            two = [(b.opcode[other[j]], *names[1][b.line[other[j]]]) for j in known[1]]
+            fixed = [(known[0][i], known[1][j]) for i, j in aligned(one, two)]
         between = _between(fixed, len(mine), len(other))
         free = [
             (i + x, j + y)
             for i, until, j, end in between
             for x, y in aligned([a.opcode[k] for k in mine[i:until]], [b.opcode[k] for k in other[j:end]])
         ]
-        moved += len(free) if by == BY_LINE else 0
         out += [(mine[i], other[j]) for i, j in (*fixed, *free)]
-    return sorted(out), moved
+    return sorted(out), sum(a.line[i] != b.line[j] for i, j in out) if by == BY_LINE else 0
+
+
+def _names(a: Side, b: Side) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
+    """For each side's lines that have one on the other: a name that both share, the same when the sides change places."""
+    both_runs = not (a.profile or b.profile)
+    pairs = corresponding(*(s.kinds_by_line(both_runs) for s in (a, b)))
+    shared = {x: (min(x, y), max(x, y)) for x, y in pairs.items()}
+    return shared, {y: shared[x] for x, y in pairs.items()}
 
 
 def _between(fixed: Pairs, m: int, n: int) -> list[tuple[int, int, int, int]]:

@@ -68,6 +68,17 @@ class Side:
         """The instructions of an engine, in order."""
         return np.flatnonzero(np.array([e == engine for e in self.engine], np.bool_))
 
+    def kinds_by_line(self, directions: bool) -> dict[str, set[str]]:
+        """The opcodes on each line; of DMAs, which all have one, also whether they read HBM, which a run alone tells."""
+        out: dict[str, set[str]] = {}
+        for line, opcode in zip(self.line, self.opcode, strict=True):
+            out.setdefault(line, set()).add(opcode)
+        if directions and isinstance(self.of, Result):
+            for s in self.of.steps:
+                if isinstance(s.instruction, Dma):
+                    out[s.line].add("load" if s.instruction.load else "store")
+        return out
+
     def waits(self) -> Sequence[str]:
         """Of each instruction: whom it waits for."""
         return self.of.waits if isinstance(self.of, Stream) else waits_of(self.of.steps)

@@ -39,7 +39,8 @@ class Place(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            raise ProgramError(param.opts[0] if param else "path", "an empty text", self.required)
+            name = "path" if param is None else param.human_readable_name if isinstance(param, click.Argument) else param.opts[0]
+            raise ProgramError(name, "an empty text", self.required)
         return super().convert(value, param, ctx)
 
 

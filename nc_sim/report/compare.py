@@ -42,7 +42,7 @@ class Comparison(Shown):
         """All of it as plain values; times in ns."""
         d = self.differences
         return {
-            "a": _told(d.a), "b": _told(d.b), "body": d.body.record(), "aligned_by": d.by, "not_by_line_because": d.why or None,
+            "a": _told(d, "A"), "b": _told(d, "B"), "body": d.body.record(), "aligned_by": d.by, "not_by_line_because": d.why or None,
             "matched": len(d.pairs), "matched_on_other_lines": d.moved, "causes_are": "gaps" if d.by_gaps else "stalls",
             **{name: [e.record() for e in getattr(d, name)] for name in ("engines", "lines", "causes", "path", "unmatched")},
         }  # fmt: skip
@@ -120,17 +120,29 @@ def _saved(path: Path) -> Result:
 # --- text and plain values ---------------------------------------------------------------------------------------
 
 
-def _told(s: Side) -> dict[str, Any]:
+def _told(d: Differences, side: str) -> dict[str, Any]:
+    s = d.a if side == "A" else d.b
     told: dict[str, Any] = {"name": s.name, "path": s.place or None, "profile": s.profile, "instructions": len(s.engine)}
     if isinstance(s.of, Result):
         return {**told, "chip": s.of.chip.name, "extrapolated": s.of.chip.extrapolated or None, "what_if": dict(s.of.summary()["what_if"])}
-    return {**told, "is_simulation": s.of.simulated, "core": s.of.core}
+    return {**told, "is_simulation": s.of.simulated, "core": s.of.core, "time_zero": _time_zero(d, side) or None}
+
+
+def _time_zero(d: Differences, side: str) -> str:
+    """Of a profile that does not tell when Sync is released: what is taken for it."""
+    (s, other), name = ((d.a, d.b), "B") if side == "A" else ((d.b, d.a), "A")
+    if not isinstance(s.of, Stream) or s.of.zero_known:
+        return ""
+    told = "no instruction on Sync: time zero is the earliest first instruction of an engine"
+    return f"{told} less its release on {name}'s chip, {other.of.chip.name}" if isinstance(other.of, Result) else told
 
 
 def _text(d: Differences, top: int) -> str:
-    percent = f"  {100 * d.body.change / d.body.a:+.1f} %" if d.body.a else ""
-    out = [f"A: {_titled(d.a)}: body {us(d.body.a_ns)}", *_extrapolated(d.a)]
-    out += [f"B: {_titled(d.b)}: body {us(d.body.b_ns)}", *_extrapolated(d.b)]
+    percent = f"  {_signed(100 * d.body.change / d.body.a, 1)} %" if d.body.a else ""
+    out = []
+    for name, s, ns in (("A", d.a, d.body.a_ns), ("B", d.b, d.body.b_ns)):
+        zero = _time_zero(d, name)
+        out += [f"{name}: {_titled(s)}: body {us(ns)}", *_extrapolated(s), *([f"  {zero}"] if zero else [])]
     out += [f"B - A: {_change(d.body)}{percent}", *_aligned(d), "", "active time:"]
     rows: list[tuple[str, ...]] = [(e.engine, str(e.a_count), str(e.b_count), *_times(e)) for e in d.engines]
     out += table(("engine", "n of A", "n of B", *TIMES), rows, indent="  ")
@@ -178,7 +190,12 @@ def _times(e: Both) -> tuple[str, str, str]:
 
 
 def _change(e: Both) -> str:
-    return f"{e.change_ns / 1000:+.3f} us" if e.change else "0.000 us"
+    return f"{_signed(e.change_ns / 1000, 3)} us"
+
+
+def _signed(value: float, digits: int) -> str:
+    """With its sign, unless nothing is left of it at so many digits."""
+    return f"{value:+.{digits}f}" if float(f"{value:.{digits}f}") else f"{0:.{digits}f}"
 
 
 def _table(head: Sequence[str], rows: Sequence[tuple[Both, tuple[str, ...]]], top: int) -> list[str]:

@@ -30,7 +30,7 @@ def save(replay: Replay, path: str | Path, progress: Callable[[int, int], None] 
     packets where the profile has them, and each engine's share of a transfer as simulated. Raises Unsupported without the
     package perfetto.
     """
-    names = SIDES[0], f"{SIDES[1]}, extrapolated" if replay.chip.extrapolated else SIDES[1]
+    names = replay.profile.source, f"{SIDES[1]}, extrapolated" if replay.chip.extrapolated else SIDES[1]
     return perfetto.save_side_by_side(dict(zip(names, devices(replay), strict=True)), path, progress=progress)
 
 

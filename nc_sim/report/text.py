@@ -63,12 +63,12 @@ def rests_on(assumed: Mapping[str, str]) -> list[str]:
 
 
 def comparison(replay: Replay) -> str:
-    """Simulated against measured."""
-    s = replay.summary()
+    """Simulated against measured, or against what another simulation gave."""
+    s, source = replay.summary(), replay.profile.source
     lines = [
         f"{s['trace']} on {s['chip']}: {s['instructions']} instructions of the kernel body",
         *extrapolated(replay.chip.extrapolated, "  "),
-        f"  body         simulated {us(s['total_simulated_ns'])}   measured {us(s['total_measured_ns'])}"
+        f"  body         simulated {us(s['total_simulated_ns'])}   {source} {us(s['total_measured_ns'])}"
         f"   {s['total_error_percent']:+.2f} %",
         f"  start times  median error {s['median_start_error_ns']:.0f} ns ({s['median_start_error_percent']:.2f} % of the body),"
         f" p95 {s['p95_start_error_ns']:.0f} ns ({s['p95_start_error_percent']:.2f} %)",
@@ -82,7 +82,15 @@ def comparison(replay: Replay) -> str:
         )
         for opcode, v in s["by_opcode"].items()
     ]  # fmt: skip
-    head = ("opcode", "count", "measured ns", "simulated ns", "|error| ns", "|error|", "start |error| ns")
+    head = (
+        "opcode",
+        "count",
+        "exported ns" if replay.profile.simulated else "measured ns",
+        "simulated ns",
+        "|error| ns",
+        "|error|",
+        "start |error| ns",
+    )
     return "\n".join([*lines, "  durations, medians by opcode:", *table(head, rows, indent="  ")])
 
 

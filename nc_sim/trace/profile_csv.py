@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -29,6 +29,7 @@ RUNTIME = {
     "SET_ORDERING_MODE", "EVENT_SEMAPHORE", "EVENT_SEMAPHORE_RANGE_CLEAR", "NOTIFY", "COMPARE_BRANCH", "DRAIN", "WRITE",
     "NOP", "TENSOR_LOAD", "TENSOR_STORE", "MODIFY_POOL_CONFIG", "MOVE", "ALU_OP",
 }  # fmt: skip
+SIMULATION = "as exported (a simulation)"
 COLUMNS = ("timestamp_ns", "duration_ns", "engine", "opcode", "operands", "pc")
 NUMBERS = ("timestamp_ns", "duration_ns", "pc")
 
@@ -63,6 +64,12 @@ class Profile:
     gate_source: str
     core: int | None = None  # where a file has several
     packets: Sequence[profile_json.Placed] | None = None  # DMA packets, where the file itself has them
+    simulated: bool = False  # an export of a simulation: its times are not measured
+
+    @property
+    def source(self) -> str:
+        """What its times are, as reports call it."""
+        return SIMULATION if self.simulated else "measured"
 
 
 def read(
@@ -97,13 +104,16 @@ def read(
             low = step.instruction if step.instruction.passes == "low" else None
         steps.append(step)
         measured.append(m)
-    origin = origin_of(path, ((s.engine, m.start_ns) for s, m in zip(steps, measured, strict=True)), release_ns)
+    begin = None if export is None else export.begin_ns
+    starts = ((s.engine, m.start_ns) for s, m in zip(steps, measured, strict=True))
+    origin = origin_of(path, starts, release_ns) if begin is None else begin
     name = path.name.removesuffix(".csv").removesuffix(".instr").removesuffix(".json")
     phase, source = _gate_phase(path, name, origin, [r for _, r in found])
     if export is not None and export.rise_ns is not None:
         phase, source = export.rise_ns - origin, "the profile's windows: first rise to full rate"
     core, packets = (export.core, export.packets) if export is not None else (None, None)
-    return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source, core, packets)
+    simulated = document is not None and document.told["is_simulation"]
+    return Profile(name, tuple(steps), tuple(measured), names, origin, phase, source, core, packets, simulated)
 
 
 def _readable(path: Path, body: list[tuple[str, dict[str, str]]], unknown: set[str] | None) -> list[tuple[str, dict[str, str]]]:
@@ -163,9 +173,12 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         yield where, _known(where, row)
 
 
-def kernel(rows: Sequence[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
-    """Rows of the user's program. An opcode nobody knows is the program's between them, or where it names a semaphore."""
-    body = [r for _, r in rows if in_body(r)]
+def kernel(
+    rows: Sequence[tuple[str, dict[str, str]]], known: Callable[[Mapping[str, str]], bool] | None = None
+) -> list[tuple[str, dict[str, str]]]:
+    """Rows of the user's program, which are those `known` to be. An opcode nobody knows is between them, or names a semaphore."""
+    known = known or in_body
+    body = [r for _, r in rows if known(r)]
     span: dict[Engine, tuple[int, int]] = {}
     for r in body:
         pc, engine = int(r["pc"]), ENGINES[r["engine"]]
@@ -176,7 +189,7 @@ def kernel(rows: Sequence[tuple[str, dict[str, str]]]) -> list[tuple[str, dict[s
         low, high = span.get(ENGINES[r["engine"]], (1, 0))
         return low <= int(r["pc"]) <= high or _NAMED.search(r["operands"]) is not None
 
-    return [(where, r) for where, r in rows if in_body(r) or (r["opcode"] not in BUILD and r["opcode"] not in RUNTIME and inside(r))]
+    return [(where, r) for where, r in rows if known(r) or (r["opcode"] not in BUILD and r["opcode"] not in RUNTIME and inside(r))]
 
 
 def in_body(row: Mapping[str, str]) -> bool:

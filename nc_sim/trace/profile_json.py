@@ -65,6 +65,7 @@ class Export:
     rows: Sequence[Placed]
     packets: Sequence[Placed]
     rise_ns: float | None  # the clock gate's first rise to full rate
+    begin_ns: int | None  # of a simulation: when the body begins, a prologue later than the execution
 
 
 def is_json(path: Path) -> bool:
@@ -96,7 +97,8 @@ def read(document: Document, in_body: Callable[[Row], bool], core: int | None = 
     names = document.names
     kernels = {name: sum(in_body(row) for _, row in document.rows[name]) for name in names}
     name = _chosen(document.path, names, kernels, core)
-    return Export(names.index(name), document.rows[name], document.packets.get(name, ()), _rise(document.windows, name))
+    begin = _begin(document.windows, name) if document.told["is_simulation"] else None
+    return Export(names.index(name), document.rows[name], document.packets.get(name, ()), _rise(document.windows, name), begin)
 
 
 def _profile(path: Path) -> dict[str, Any]:
@@ -212,9 +214,17 @@ def _chosen(path: Path, names: Sequence[str], kernels: Mapping[str, int], core: 
 
 def _rise(windows: Sequence[Mapping[str, Any]], core: str) -> float | None:
     """When the clock gate first opens on a core."""
-    mine = [w for w in windows if w.get("subgraph", core) == core and w.get("k") == FULL]
-    rises = [w["timestamp"] for w in mine if isinstance(w.get("timestamp"), int) and w["timestamp"] > 0]
+    rises = [w["timestamp"] for w in _windows(windows, core) if w.get("k") == FULL and w["timestamp"] > 0]
     return min(rises, default=None)
+
+
+def _begin(windows: Sequence[Mapping[str, Any]], core: str) -> int | None:
+    """When the first window begins: the clock gate of a simulation is there from the start of the body, not of the prologue."""
+    return min((w["timestamp"] for w in _windows(windows, core) if w["timestamp"] >= 0), default=None)
+
+
+def _windows(windows: Sequence[Mapping[str, Any]], core: str) -> list[Mapping[str, Any]]:
+    return [w for w in windows if w.get("subgraph", core) == core and isinstance(w.get("timestamp"), int)]
 
 
 def _told(data: Mapping[str, Any]) -> dict[str, Any]:

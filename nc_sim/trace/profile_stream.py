@@ -36,6 +36,7 @@ class Stream:
     parts: tuple[Part, ...] | None  # of DMA engines; None: the profile does not tell
     core: int | None
     simulated: bool = False  # an export of a simulation
+    zero_known: bool = True  # False: Sync has no instruction, and time zero follows from the releases given
 
     @property
     def body_ns(self) -> int:
@@ -47,10 +48,12 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
     """The kernel body of `NAME.instr.csv`, or of a JSON export; errors as of `profile_csv.read`."""
     name = path.name.removesuffix(".csv").removesuffix(".instr").removesuffix(".json")
     packets: Iterable[tuple[str, Mapping[str, str]]] | None = None
-    number, simulated = None, False
+    number, simulated, begin = None, False, None
     if profile_json.is_json(path):
         document = profile_json.load(path)
-        export, simulated = profile_json.read(document, in_body, core), document.told["is_simulation"]
+        simulated = document.told["is_simulation"]
+        export = profile_json.read(document, of_simulation if simulated else of_kernel, core)
+        begin = export.begin_ns
         found: Sequence[tuple[str, dict[str, str]]] = profile_csv.known(export.rows)
         packets, number = export.packets or None, export.core
     elif core is not None:
@@ -58,15 +61,27 @@ def read(path: Path, release_ns: Mapping[Engine, float] | None = None, core: int
     else:
         found = list(profile_csv.rows(path))
         packets = packet_rows(beside(path)) if beside(path).exists() else None
-    body = list(in_order(kernel(found)))
+    body = list(in_order(kernel(found, of_simulation if simulated else of_kernel)))
     require_kernel(path, body)
     measured = tuple(profile_csv.measured_of(r) for _, _, r in body)
     engines = tuple(e for e, _, _ in body)
-    origin = origin_of(path, ((e, m.start_ns) for e, m in zip(engines, measured, strict=True)), release_ns or {})
+    starts = ((e, m.start_ns) for e, m in zip(engines, measured, strict=True))
+    origin = origin_of(path, starts, release_ns or {}) if begin is None else begin
     moved = None if packets is None else [packet(r) for _, r in packets]
     require_same_run(beside(path) if number is None else path, measured, moved or ())
     told = None if moved is None else tuple(parts(moved))
-    return Stream(name, engines, measured, _waits(engines, measured), origin, told, number, simulated)
+    known = begin is not None or Engine.SYNC in engines
+    return Stream(name, engines, measured, _waits(engines, measured), origin, told, number, simulated, known)
+
+
+def of_kernel(row: Mapping[str, str]) -> bool:
+    """Whether an instruction is a kernel's: by what it is, or since a line of the user's script made it, as a loop's branches."""
+    return in_body(row) or bool(row.get("line"))
+
+
+def of_simulation(row: Mapping[str, str]) -> bool:
+    """All of a simulation are the kernel's: nc-sim gives the runtime's preamble a time, but no instructions."""
+    return True
 
 
 def _waits(engines: Sequence[Engine], measured: Sequence[Measured]) -> tuple[str, ...]:

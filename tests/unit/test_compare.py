@@ -248,6 +248,72 @@ def test_an_export_of_a_run_has_its_lines_and_differs_from_it_by_whole_nanosecon
     assert "an exported simulation" in found.text()
 
 
+LOOP = """from nc_sim import Program
+def build():
+    p = Program("loop")
+    x, a = p.input("x", (128, 8), "float32"), p.sbuf((128, 8), "float32")
+    p.dma_copy(dst=a, src=x)
+    for i in p.dynamic_range(3): p.tensor_scalar(dst=a, data=a, op0="add", operand0=1.0)
+    return p
+"""
+
+
+def exported(folder: Path, result: Result) -> Path:
+    output.write(result.save(folder / "run"), "json", folder / "own.json")
+    return folder / "own.json"
+
+
+def test_an_export_of_a_run_with_a_loop_has_the_loop_s_own_instructions(tmp_path: Path) -> None:
+    """MOVE once, COMPARE_BRANCH ahead of the first round, and ALU_OP and COMPARE_BRANCH after each of three (docs/programs.md)."""
+    result = script(tmp_path, LOOP)
+    d = compare(exported(tmp_path, result), result).differences
+    assert (d.unmatched, len(d.pairs)) == ((), len(result.steps))
+    counts = {e.opcode: (e.a_count, e.b_count) for e in d.lines}
+    assert {k: counts[k] for k in ("MOVE", "COMPARE_BRANCH", "ALU_OP")} == {"MOVE": (1, 1), "COMPARE_BRANCH": (4, 4), "ALU_OP": (3, 3)}
+    assert abs(d.body.change_ns) <= 1
+
+
+def test_an_opcode_of_the_runtime_s_with_a_source_line_is_the_kernel_s(tmp_path: Path) -> None:
+    """Of the runtime's two instructions one is given a line; the other stays outside."""
+    data = export()
+    data["instruction"].append(
+        instruction(99, (3000, 48, "Scalar", "COMPARE_BRANCH", "data0=r0"), "sg00") | {"nki_source_location": "k.py:7"}
+    )
+    data["instruction"].append(instruction(98, (3100, 48, "Scalar", "COMPARE_BRANCH", "data0=r0"), "sg00"))
+    d = compare(written(tmp_path, data), written(tmp_path, data)).differences
+    assert [(e.line, e.a_count) for e in d.lines if e.opcode == "COMPARE_BRANCH"] == [("k.py:7", 1)]
+
+
+def test_the_body_of_an_export_of_ours_is_the_run_s_whatever_stands_beside_it(tmp_path: Path) -> None:
+    """Neither has an instruction on Sync; releases of the other side's chip are not asked."""
+    result = run("rmsnorm")
+    path = exported(tmp_path, result)
+    assert not [s for s in result.steps if s.engine.label == "Sync"]
+    releases = {f"sequencer.{e}.release_ns": 0 for e in ("tensor", "vector", "scalar", "gpsimd")}
+    sides = [compare(path, other) for other in (result, path, run("softmax", chip="trn3"), run("rmsnorm", what_if=releases))]
+    assert {round(float(body_ticks(result.table, result.timeline) / result.table.ticks_per_ns)) - found.differences.body.a_ns
+            for found in sides} <= {-1, 0, 1}  # fmt: skip
+    assert len({found.differences.body.a_ns for found in sides}) == 1
+    assert not any("time zero" in found.text() for found in sides)
+    assert {found.record()["a"]["time_zero"] for found in sides} == {None}
+
+
+def test_a_profile_without_an_instruction_on_sync_says_where_time_zero_is_from(tmp_path: Path) -> None:
+    """GpSimd is released 129 ns after Sync (sequencer.gpsimd.release_ns of trn2) and starts first, at 2290; the last end is at 8617."""
+    data = export()
+    data["instruction"] = [r for r in data["instruction"] if r["label"] != "Sync"]
+    path = written(tmp_path, data)
+    assert min(r["timestamp"] for r in data["instruction"] if r["label"] == "GpSimd" and r["opcode"] == "DMA_DIRECT2D") == 2290
+    beside, alone = compare(run("softmax"), path), compare(path, path)
+    assert beside.differences.body.b_ns == 8617 - (2290 - 129)
+    assert alone.differences.body.a_ns == 8617 - 2290
+    told = "no instruction on Sync: time zero is the earliest first instruction of an engine less its release"
+    assert f"  {told} on A's chip, trn2" in beside.text().splitlines()
+    assert alone.text().splitlines()[1] == "  no instruction on Sync: time zero is the earliest first instruction of an engine"
+    assert beside.record()["b"]["time_zero"] == f"{told} on A's chip, trn2"
+    assert compare(run("softmax"), written(tmp_path, export())).record()["b"]["time_zero"] is None
+
+
 def test_the_two_forms_of_a_real_profile_do_not_differ(traces: Path, tmp_path: Path) -> None:
     source = traces / "fused_fp32_s512.instr.csv"
     rows = list(csv.DictReader(source.open(newline="")))
@@ -290,6 +356,25 @@ def test_the_command_says_what_the_function_finds_of_saved_runs(tmp_path: Path) 
     for same in (compare(a, b), compare(next(one.glob("*.ntff.msgpack")), b)):
         assert same.text().splitlines()[2:] == found.text().splitlines()[2:]
         assert {k: v for k, v in same.record().items() if k not in "ab"} == {k: v for k, v in found.record().items() if k not in "ab"}
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign(tmp_path: Path) -> None:
+    """A body of thirds of a ns and its export in whole ns: less than half a ns apart, on either side of zero."""
+    result = run("attention")
+    path = exported(tmp_path, result)
+    for found in (compare(result, path), compare(path, result), compare(result, result)):
+        text = found.text(0)
+        assert not re.findall(r"[+-]0\.000 us|[+-]0\.0 %", text)
+        assert "B - A: 0.000 us  0.0 %" in text.splitlines()
+    assert compare(result, path).differences.body.change  # there is one
+    longer = compare(result, again(result, {"tensor.gate.kind": "none"}))
+    assert re.search(r"^B - A: -\d+\.\d{3} us  -\d+\.\d %$", longer.text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("words", "name"), [(("", "x"), "A"), (("x", ""), "B")])
+def test_an_empty_path_is_named_as_the_help_names_it(words: tuple[str, str], name: str) -> None:
+    done = CliRunner().invoke(main, ["compare", *words])
+    assert done.output == f"error: {name}: an empty text; a path; of the current folder it is .\n"
 
 
 def test_a_table_shows_the_largest_rows_and_says_how_many_more_there_are() -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from test_perfetto import needs_perfetto
 from test_profile_json import KERNEL, RUNTIME, export, instruction, packets, written
 
-from nc_sim import simulate, workloads
+from nc_sim import Program, replay, simulate, workloads
 from nc_sim.__main__ import main
 from nc_sim.profile import device, measured, output, source
 from nc_sim.profile.schema import fields
+from nc_sim.report import replayed
+from nc_sim.trace import pftrace
 
 CHIP = {"pe_clock_freq": 2.4, "pe_clock_others": 1.2, "hbm_ddr_bandwidth": 716e9, "num_physical_cores": 2, "data_version": 8}
 # `summary` of the two exports whose records the CSV files are: profiling/artifacts/NAME/json_reports of
@@ -166,3 +170,38 @@ def test_an_id_twice_on_a_core_is_refused_by_its_places(tmp_path: Path) -> None:
 
 def test_a_row_of_the_instruction_helper_is_a_record_of_the_documented_form() -> None:
     assert {"timestamp", "duration", "label", "opcode", "operands", "pc", "subgraph"} <= set(instruction(0, KERNEL[0], "sg00"))
+
+
+def test_a_replay_calls_an_exported_simulation_one_and_a_profile_measured(tmp_path: Path) -> None:
+    folder = simulate(workloads.load("softmax").build(), values=False).save(tmp_path / "run")
+    shown(folder, "--output-format", "json", "--output-file", tmp_path / "own.json")
+    own, real = (CliRunner().invoke(main, ["replay", str(p)]).stdout for p in (tmp_path / "own.json", written(tmp_path, export())))
+    assert re.search(r"^  body         simulated .* us   as exported \(a simulation\) .* us ", own, re.MULTILINE)
+    assert "exported ns" in own
+    assert "measured" not in own
+    assert re.search(r"^  body         simulated .* us   measured .* us ", real, re.MULTILINE)
+    assert "exported" not in real
+    keys = [json.loads(CliRunner().invoke(main, ["replay", str(tmp_path / p), "--json"]).stdout) for p in ("own.json", "kernel.json")]
+    assert keys[0].keys() == keys[1].keys() >= {"total_measured_ns"}
+
+
+@needs_perfetto
+def test_the_viewer_s_file_of_a_replayed_export_names_both_sides_simulations(tmp_path: Path) -> None:
+    folder = simulate(workloads.load("softmax").build(), values=False).save(tmp_path / "run")
+    shown(folder, "--output-format", "json", "--output-file", tmp_path / "own.json")
+    tracks = pftrace.load(replayed.save(replay(tmp_path / "own.json"), tmp_path / "both.pftrace"))
+    assert [t.name for t in tracks if t.level == 1] == ["as exported (a simulation)", "simulated"]
+
+
+def test_a_replay_of_an_exported_simulation_takes_as_long_as_the_run_did(tmp_path: Path) -> None:
+    """No instruction on Sync, and GpSimd's first later than its release. An export has whole ns: starts and body may be 1 ns off."""
+    p = Program("copy")
+    x, y, t = p.input("x", (128, 8), "float32"), p.output("y", (128, 8), "float32"), p.sbuf((128, 8), "float32")
+    p.dma_copy(dst=t, src=x)
+    p.dma_copy(dst=y, src=t)
+    result = simulate(p, values=False)
+    assert {s.engine.label for s in result.steps} == {"GpSimd"}
+    shown(result.save(tmp_path / "run"), "--output-format", "json", "--output-file", tmp_path / "own.json")
+    r = replay(tmp_path / "own.json")
+    assert abs(r.total_measured_ns - result.duration_ns) <= 1
+    assert r.start_errors.max() <= 1
