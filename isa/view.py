@@ -470,6 +470,21 @@ def _where(view: View) -> str:
     return f"{user_line()} {view}".strip()
 
 
+def _chosen_at_run_time(view: View, axis: int, *parts: Any) -> None:
+    """Raise the error of a key, or of a slice's bounds, that is known at run time and stands where a number must."""
+    part = next((x for x in parts if isinstance(x, View | Register)), None)
+    if part is None:
+        return
+    if isinstance(part, Register):
+        found, works = f"a slice by register {part.name} on axis {axis}", f"ds({part.name}, n): n entries from it on, n a number"
+    else:
+        found = f"{part.tensor} as an index on axis {axis}"
+        works = f"select({axis}, index) or ap(pattern, scalar_offset=index, indirect_dim={axis}) for one number in SBUF"
+    if axis == 0 and view.memory is not Memory.HBM:
+        works = "numbers: partitions are known when the program is built"
+    raise ProgramError(_where(view), found, works) from None
+
+
 def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None, int]:
     """First index, count (None: a single element) and step of one key, checked against the size."""
     if isinstance(key, slice):
@@ -477,7 +492,8 @@ def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None
             return 0, size, 1
         try:
             start, stop, step = key.indices(size)
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, ProgramError) as e:
+            _chosen_at_run_time(view, axis, key.start, key.stop, key.step)
             raise ProgramError(_where(view), f"index {key} on axis {axis}", f"integer bounds and a non-zero step: {e}") from None
         for bound in (key.start, key.stop):
             if bound is not None and not -size <= bound <= size:
@@ -489,6 +505,7 @@ def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None
             raise TypeError
         index = int(key.__index__())
     except (AttributeError, TypeError):
+        _chosen_at_run_time(view, axis, key)
         raise ProgramError(_where(view), f"index {key!r} on axis {axis}", "an integer, a slice or ...") from None
     if not -size <= index < size:
         raise ProgramError(_where(view), f"index {index} on axis {axis}", f"-{size} to {size - 1}")

@@ -430,7 +430,6 @@ BAD: list[tuple[Callable[[View, Register], object], str]] = [
     (lambda t, r: t[:, r, r], "registers in 2 dimensions; one at most"),
     (lambda t, r: t[:, ds(r, 9)], "9 entries from register r0 on; at most the 8 of axis 1"),
     (lambda t, r: t[:, r][:, 3], "slice of a view with a dynamic offset"),
-    (lambda t, r: t[:, r : r + 4], "unsupported operand"),
     (lambda t, r: t.ap([[512, 128], [1, 4]], vector_offset=r, indirect_dim=1), "an SBUF tensor of int32 or uint32"),
     (lambda t, r: ds(r, 0), "a size of 0; a whole number of at least 1"),
     (lambda t, r: ds(-1, 4), "a start of -1; a register, or a whole number of at least 0"),
@@ -449,3 +448,66 @@ def test_registers_and_transfers_between_cores_have_fixed_operands() -> None:
     t, r = p.sbuf((1, 4), "int32"), p.register_alloc(1)
     assert refused(lambda: p.register_load(r, t[:, ds(r, 1)])).endswith("an address known when the program is built")
     assert refused(lambda: p.register_store(t[:, ds(r, 1)], r)).endswith("an address known when the program is built")
+
+
+ALU_WORDS = "p.register_alu computes while the program runs: register_alu(dst, "
+ARITHMETIC: list[tuple[Callable[[Register], object], str]] = [
+    (lambda r: r + 1, f'r0 + 1 while the program is built; {ALU_WORDS}r0, "add", 1)'),
+    (lambda r: np.int64(1) + r, f'1 + r0 while the program is built; {ALU_WORDS}1, "add", r0)'),
+    (lambda r: r * 2, f'r0 * 2 while the program is built; {ALU_WORDS}r0, "multiply", 2)'),
+    (lambda r: 2 * r, f'2 * r0 while the program is built; {ALU_WORDS}2, "multiply", r0)'),
+    (lambda r: r - r, f'r0 - r0 while the program is built; {ALU_WORDS}r0, "subtract", r0)'),
+    (lambda r: -r, f'-r0 while the program is built; {ALU_WORDS}0, "subtract", r0)'),
+    (lambda r: r << 1, f'r0 << 1 while the program is built; {ALU_WORDS}r0, "left_shift", 1)'),
+    (lambda r: r // 2, "r0 // 2 while the program is built; p.register_alu computes while the program runs; ds(r0, n)"),
+    (lambda r: r % 2.5, "r0 % 2.5 while the program is built; p.register_alu computes while the program runs; ds(r0, n)"),
+    (
+        lambda r: [1, 2][r],
+        "register r0 as a number while the program is built; whole numbers: its value exists when the program runs, for t[:, r0]",
+    ),  # type: ignore[call-overload]
+    (lambda r: list(range(r)), "select(dim, r0) and p.dynamic_range(r0)"),  # type: ignore[arg-type]
+    (lambda r: int(r), "register r0 as a number"),  # type: ignore[call-overload]
+]
+
+
+@pytest.mark.parametrize(("act", "found"), ARITHMETIC)
+def test_registers_have_no_arithmetic_of_python_and_say_what_works(act: Callable[[Register], object], found: str) -> None:
+    said = refused(lambda: act(Program("sum").register_alloc(1)))
+    assert re.match(r"test_dynamic_operands.py:\d+: ", said)
+    assert found in said
+
+
+def test_the_calls_that_errors_of_arithmetic_name_compute_the_same() -> None:
+    for act, wanted in ((lambda r: r + 3, 8), (lambda r: 9 - r, 4), (lambda r: -r, -5), (lambda r: ~r, -6), (lambda r: r << 2, 20)):
+        p = Program("calls")
+        r, y, t = p.register_alloc(5), p.output("y", (1, 1), "int32"), p.sbuf((1, 1), "int32")
+        call = re.search(r"register_alu\(dst, (\S+), \"(\w+)\", (\S+)\)", refused(lambda act=act, r=r: act(r)))  # type: ignore[misc]
+        assert call is not None
+        a, op, b = (r if word == r.name else int(word) if word.lstrip("-").isdigit() else word for word in call.groups())
+        p.register_alu(r, a, op, b)
+        p.register_store(t, r)
+        p.dma_copy(dst=y, src=t)
+        assert simulate(p).outputs["y"] == wanted
+
+
+KEYS: list[tuple[Callable[[View, Register, View], object], str]] = [
+    (
+        lambda t, r, k: t[:, r:],
+        "a slice by register r0 on axis 1; ds(r0, n): n entries from it on, n a number",
+    ),
+    (lambda t, r, k: t[:, :r], "a slice by register r0 on axis 1; ds(r0, n)"),
+    (lambda t, r, k: t[:, 1:7:r], "a slice by register r0 on axis 1; ds(r0, n)"),
+    (lambda t, r, k: t[r : Register("r1")], "a slice by register r0 on axis 0; numbers: partitions are known when the program is built"),
+    (lambda t, r, k: t[k:], "sbuf1 as an index on axis 0; numbers: partitions are known"),
+    (lambda t, r, k: t[:, k], "sbuf1 as an index on axis 1; select(1, index) or ap(pattern, scalar_offset=index, indirect_dim=1)"),
+    (lambda t, r, k: t[:, :, k:], "sbuf1 as an index on axis 2; select(2, index) or ap(pattern, scalar_offset=index, indirect_dim=2)"),
+]
+
+
+@pytest.mark.parametrize(("act", "found"), KEYS)
+def test_a_key_that_is_no_index_names_the_form_that_is(act: Callable[[View, Register, View], object], found: str) -> None:
+    p = Program("keys")
+    t, r = p.sbuf(X.shape, "float32"), p.register_alloc(1)
+    said = refused(lambda: act(t, r, p.sbuf((1, 1), "int32")))
+    assert re.match(r"test_dynamic_operands.py:\d+ sbuf:sbuf0", said)
+    assert found in said
