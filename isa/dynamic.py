@@ -6,6 +6,7 @@ A `Register` is virtual, as in nki.isa: a name. Its values are 32 bits wide and 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -112,13 +113,25 @@ class DynamicSlice:
 
 def ds(start: Any, size: int) -> slice | DynamicSlice:
     """`size` entries from `start` on, a number or a register, as nki.language.ds: `t[:, ds(i, 512)]`."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    count = _index(size)
+    if count is None or count < 1:
         raise ProgramError(f"{user_line()} ds".strip(), f"a size of {size!r}", "a whole number of at least 1")
     if isinstance(start, Register):
-        return DynamicSlice(start, size)
-    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+        return DynamicSlice(start, count)
+    first = _index(start)
+    if first is None or first < 0:
         raise ProgramError(f"{user_line()} ds".strip(), f"a start of {start!r}", "a register, or a whole number of at least 0")
-    return slice(start, start + size)
+    return slice(first, first + count)
+
+
+def _index(value: Any) -> int | None:
+    """A whole number of Python or numpy as an int; None for anything else, bools among it."""
+    if isinstance(value, bool | np.bool_ | Register):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 @attrs.frozen(slots=True, cache_hash=True, repr=False)

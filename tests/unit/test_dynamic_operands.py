@@ -96,6 +96,18 @@ def test_registers_count_strides_of_the_dimension_they_index() -> None:
     assert ds(3, 4) == slice(3, 7)
 
 
+def test_ds_takes_whole_numbers_of_any_kind() -> None:
+    view, n = Program("kinds").sbuf((4, 8), "float32"), Register("r")
+    assert view[:, ds(n, np.int64(2))] == view[:, ds(n, 2)]  # type: ignore[arg-type]
+    assert view[:, ds(np.uint8(255) - np.uint8(252), np.int8(4))] == view[:, 3:7]  # type: ignore[arg-type]
+    assert type(ds(n, np.int64(2)).size) is int  # type: ignore[arg-type,union-attr]
+    assert ds(np.int8(100), np.int8(100)) == slice(100, 200)  # type: ignore[arg-type]
+    for wrong in (True, np.True_, 2.0, np.float32(2), "2", None, n, 0, np.int64(-1)):
+        assert re.search(r"ds: a size of .*; a whole number of at least 1$", refused(lambda w=wrong: ds(n, w)))  # type: ignore[misc]
+    for wrong in (True, np.True_, 2.0, "2", None, -1):
+        assert re.search(r"ds: a start of .*; a register, or a whole", refused(lambda w=wrong: ds(w, 2)))  # type: ignore[misc]
+
+
 def test_dma_takes_an_address_from_a_register_on_any_queue_that_makes_descriptors() -> None:
     p = Program("rows")
     x, y, z, t = (
