@@ -165,3 +165,11 @@ class Dynamic:
     def __str__(self) -> str:
         index = self.index.name if isinstance(self.index, Register) else self.index
         return f"~{self.kind}*{self.step}[{self.low:#x},{self.high:#x}]{index}"
+
+
+def fixed(index: View, where: str) -> None:
+    """Raise ProgramError for an index in SBUF whose own address is known at run time only."""
+    if index.dynamic is not None:
+        shape = [index.partitions, index.elements]
+        works = f"tensor_copy(dst=one, src={index.tensor}...) into an SBUF tensor of shape {shape}, and one as the index"
+        raise ProgramError(where, f"an index in {index} whose own address is known at run time", works, "nki.isa access patterns")

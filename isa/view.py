@@ -13,7 +13,7 @@ import numpy as np
 
 from .dtypes import DTYPES, DType
 from .dtypes import dtype as as_dtype
-from .dynamic import COLUMN_TYPES, INDEX_TYPES, Dynamic, DynamicSlice, Register
+from .dynamic import COLUMN_TYPES, INDEX_TYPES, Dynamic, DynamicSlice, Register, fixed
 from .errors import ProgramError
 from .lines import user_line
 from .patterns import comb, combs_meet, nested, reach, regroup
@@ -302,10 +302,7 @@ class View:
             raise ProgramError(where, "scalar_offset and vector_offset", "at most one of the two", source)
         index, dim = scalar if scalar is not None else vector, _whole(self, dim)
         if not (index is scalar and isinstance(index, Register)) and (
-            not isinstance(index, View)
-            or index.memory is not Memory.SBUF
-            or index.dtype.name not in INDEX_TYPES
-            or index.dynamic is not None
+            not isinstance(index, View) or index.memory is not Memory.SBUF or index.dtype.name not in INDEX_TYPES
         ):
             raise ProgramError(
                 where,
@@ -313,6 +310,8 @@ class View:
                 f"an SBUF tensor of {' or '.join(INDEX_TYPES)}" + " or a register" * (index is scalar),
                 source,
             )
+        if isinstance(index, View):
+            fixed(index, where)
         if not on_chip <= dim < len(self.shape):
             raise ProgramError(
                 where, f"indirect_dim {dim}", f"{int(on_chip)} to {len(self.shape) - 1}" + " (not the partition)" * on_chip, source
@@ -359,13 +358,9 @@ class View:
         where, source = _where(self), "nki.language.NkiTensor.indirect"
         if self.memory is Memory.HBM or len(self.counts) != 1 or self.strides[0] < 1:
             raise ProgramError(where, f"columns of {self}", "a tensor [P, F] in SBUF or PSUM", source)
-        if (
-            not isinstance(index, View)
-            or index.memory is not Memory.SBUF
-            or index.dtype.name not in COLUMN_TYPES
-            or index.dynamic is not None
-        ):
+        if not isinstance(index, View) or index.memory is not Memory.SBUF or index.dtype.name not in COLUMN_TYPES:
             raise ProgramError(where, f"offsets in {index!r}", f"an SBUF tensor of {' or '.join(COLUMN_TYPES)}", source)
+        fixed(index, where)
         if index.partitions != self.partitions:
             raise ProgramError(where, f"offsets in {index.partitions} partitions", f"{self.partitions}, as the data", source)
         count = index.size if num_elem is None else _whole(self, num_elem)

@@ -457,9 +457,49 @@ def test_a_register_moves_one_dimension_that_is_not_the_partition(act: Callable[
 
 def test_registers_and_transfers_between_cores_have_fixed_operands() -> None:
     p = Program("fixed")
-    t, r = p.sbuf((1, 4), "int32"), p.register_alloc(1)
-    assert refused(lambda: p.register_load(r, t[:, ds(r, 1)])).endswith("an address known when the program is built")
-    assert refused(lambda: p.register_store(t[:, ds(r, 1)], r)).endswith("an address known when the program is built")
+    t, x, r = p.sbuf((1, 4), "int32"), p.input("x", (4, 1), "int32"), p.register_alloc(1)
+    fixed = "; an address known when the program is built: "
+    assert refused(lambda: p.register_load(r, t[:, ds(r, 1)])).endswith(
+        f"{fixed}tensor_copy(dst=one, src=...) of it into a tensor of its own, and that here"
+    )
+    assert refused(lambda: p.register_load(r, x[r])).endswith(
+        f"{fixed}dma_copy(dst=one, src=...) of it into a tensor of its own, and that here"
+    )
+    assert refused(lambda: p.register_store(t[:, ds(r, 1)], r)).endswith(
+        f"{fixed}a tensor of its own here, and tensor_copy(dst=..., src=one) of that to it"
+    )
+
+
+def test_an_index_whose_own_address_is_dynamic_names_the_copy_that_works() -> None:
+    p = Program("table")
+    a, k, j = p.sbuf((4, 8, 2), "float32"), p.sbuf((4, 8), "int32"), p.register_alloc(1)
+    x, offsets = p.input("x", (9, 2), "float32"), p.sbuf((4, 8), "uint16")
+    shown = "whose own address is known at run time; "
+    for act, copied in (
+        (lambda: a.select(1, k[:1, j]), "(dst=one, src=sbuf1...) into an SBUF tensor of shape [1, 1], and one as the index"),
+        (lambda: x.vector_select(0, k[:, ds(j, 1)]), "(dst=one, src=sbuf1...) into an SBUF tensor of shape [4, 1], and one as the index"),
+        (lambda: p.sbuf((4, 8), "float32").indirect(offsets[:, ds(j, 1)]), "(dst=one, src=sbuf3...) into an SBUF tensor of shape [4, 1]"),
+    ):
+        assert f"{shown}tensor_copy{copied}" in refused(act)
+
+
+def test_a_table_of_indices_is_walked_by_copies_of_its_entries() -> None:
+    """Both by select and by a register, as the errors say."""
+    chosen = np.array([[5, 0, 7, 2]])
+    for by_register in (False, True):
+        p = Program("walk")
+        x, n, y = p.input("x", X.shape, "float32"), p.input("n", (1, 4), "int32"), p.output("y", (128, 4, 64), "float32")
+        t, u = p.sbuf(X.shape, "float32"), p.sbuf((128, 4, 64), "float32")
+        k, one, r = p.sbuf((1, 4), "int32"), p.sbuf((1, 1), "int32"), p.register_alloc()
+        p.dma_copy(dst=t, src=x)
+        p.dma_copy(dst=k, src=n)
+        for j in p.dynamic_range(4):
+            p.tensor_copy(dst=one, src=k[:, ds(j, 1)])
+            if by_register:
+                p.register_load(r, one)
+            p.tensor_copy(dst=u[:, j], src=t.select(1, r if by_register else one))
+        p.dma_copy(dst=y, src=u)
+        assert (simulate(p, inputs={"x": X, "n": chosen}).outputs["y"] == X[:, chosen[0]]).all()
 
 
 ALU_WORDS = "p.register_alu computes while the program runs: register_alu(dst, "
