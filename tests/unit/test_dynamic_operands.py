@@ -381,7 +381,30 @@ def test_a_product_may_lie_in_any_bank_that_its_address_can_reach() -> None:
         return p
 
     simulate(build((64, 4, 512), 512))
-    assert "dst spans bytes 1600 to 3200 of PSUM if its offset is 1" in refused(lambda: simulate(build((64, 4, 400), 400)))
+    found = refused(lambda: simulate(build((64, 4, 400), 400)))
+    assert "dst spans bytes 1600 to 3200 of PSUM if its offset is 1; one bank of 2048 bytes per partition" in found
+    assert "wherever an index may put it: no step of its loop is counted, so entries that each lie in a bank (" in found
+
+
+def test_blocks_of_a_product_name_the_shape_that_works() -> None:
+    """The counter of a loop steps from bank to bank, but the check counts no steps: one block is one entry of a dimension."""
+
+    def build(into: Callable[[View, Register], View], stop: int, step: int, columns: int = 512) -> Program:
+        p = Program("blocks")
+        s, m, c = p.sbuf((128, 64), "bfloat16"), p.sbuf((128, columns), "bfloat16"), p.psum((128, 1024), name="ps")
+        p.memset(dst=s, value=1)
+        p.memset(dst=m, value=1)
+        for i in p.dynamic_range(0, stop, step):
+            p.nc_matmul(dst=into(c, i), stationary=s, moving=m, accumulate=False)
+        return p
+
+    for columns in (512, 256):
+        found = refused(lambda n=columns: simulate(build(lambda c, i: c[:64, ds(i, n)], 1024, n, n), values=False))  # type: ignore[misc]
+        works = f"reshape(128, {1024 // columns}, {columns})"
+        assert f"wherever an index may put it: no step of its loop is counted, so ps.{works}[:, i] (NeuronCore" in found
+        simulate(build(lambda c, i, n=columns: c.reshape(128, 1024 // n, n)[:64, i], 1024 // columns, 1, columns), values=False)  # type: ignore[misc]
+    odd = refused(lambda: simulate(build(lambda c, i: c[:64, ds(i, 384)], 640, 384, 384), values=False))
+    assert "entries that each lie in a bank (" in odd
 
 
 def test_a_sum_into_a_moved_place_says_whether_it_starts() -> None:
