@@ -165,7 +165,34 @@ def test_a_register_loaded_from_data_says_where_an_operand_lies() -> None:
         assert (simulate(p, inputs={"x": X, "n": [[k]]}).outputs["y"] == X[:, k]).all()
     assert simulate(p, values=False).duration_ns == simulate(p, inputs={"x": X, "n": [[3]]}).duration_ns  # time needs no numbers
     found = refused(lambda: simulate(p, inputs={"x": X, "n": [[8]]}))
-    assert re.match(r"test_dynamic_operands.py:\d+ vector tensor_copy: 8 moves sbuf:\S+ to bytes 2048 to 2304; bytes 0 to 2048", found)
+    assert re.match(
+        r"test_dynamic_operands.py:\d+ vector tensor_copy: register r0 is 8, which reaches elements 512 to 576 of sbuf3; "
+        r"0 to 7, within elements 0 to 512 of each partition \(nki",
+        found,
+    )
+
+
+def test_an_index_out_of_bounds_is_answered_with_those_that_fit() -> None:
+    """By hand: entry r of 8 rows of 64 elements; entries from r on; every second one; in a part of the tensor; backwards; as bytes."""
+    for form, number, found in (
+        (lambda v, r: v[:, ds(r, 3)], 6, "elements 384 to 576 of sbuf0; 0 to 5, within elements 0 to 512 of each partition"),
+        (lambda v, r: v[:, ds(r, 8)], 1, "elements 64 to 576 of sbuf0; 0 only, within"),
+        (lambda v, r: v[:, ::2][:, r], 4, "elements 512 to 576 of sbuf0; 0 to 3, within"),
+        (lambda v, r: v[:, 6:][:, r], 2, "elements 512 to 576 of sbuf0; -6 to 1, within"),
+        (lambda v, r: v[:, ::-1][:, r], 8, "elements -64 to 0 of sbuf0; 0 to 7, within"),
+        (lambda v, r: v[:, 2, r], -129, "elements -1 to 0 of sbuf0; -128 to 383, within"),
+        (
+            lambda v, r: v.ap([[2048, 128], [1, 3]], scalar_offset=r, indirect_dim=1, dtype="uint8"),
+            -1,
+            "elements -256 to -253 of sbuf0; 0 to 7,",
+        ),
+    ):
+        p = Program("places")
+        t, r = p.sbuf(X.shape, "float32"), p.register_alloc(number)
+        p.memset(dst=form(t, r), value=0)
+        assert f" gpsimd memset: register r0 is {number}, which reaches {found}" in refused(lambda p=p: simulate(p)).replace(  # type: ignore[misc]
+            " vector memset", " gpsimd memset"
+        )
 
 
 def test_an_address_is_that_of_the_execution_and_not_of_a_later_one() -> None:
@@ -260,7 +287,7 @@ def test_every_compute_instruction_does_with_a_moved_operand_what_it_does_there(
     by_register = at(lambda name: Register("r"))
     assert by_register.registers == ((Register("r"),) if operands else ())
     assert by_register.bound(lambda r: 3) == at(lambda name: 3)
-    assert "here: 9999 moves" in refused(lambda: outcome(at(lambda name: 9999), operands)) if operands else True
+    assert "here: the index is 9999, which reaches" in refused(lambda: outcome(at(lambda name: 9999), operands)) if operands else True
 
 
 # ---- time
