@@ -474,7 +474,7 @@ def alu_of(*names: str) -> Choice:
     """A Choice between some ALU operators, in any spelling."""
 
     def look_up(value: Any) -> str:
-        name = alu_op(value).name
+        name = alu_op(value, names).name
         if name not in names:
             raise ProgramError("", f"{value!r}", f"one of {', '.join(names)}")
         return name
