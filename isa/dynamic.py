@@ -6,7 +6,9 @@ A `Register` is virtual, as in nki.isa: a name. Its values are 32 bits wide and 
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
@@ -23,6 +25,26 @@ NAME = re.compile(r"[A-Za-z_$][\w.$-]*")  # of a register
 INDEX_TYPES = ("int32", "uint32")
 COLUMN_TYPES = ("uint16",)  # of the offsets of columns (aws-neuron-sdk, tutorial of tensor indirection)
 Kind: TypeAlias = Literal["start", "rows", "columns"]
+
+
+def _built(register: Register, tried: str, call: str = "") -> ProgramError:
+    """The error of arithmetic with a register while the program is built; `call` computes the same at run time."""
+    computes = "p.register_alu computes while the program runs" + f": {call}" * bool(call)
+    name = register.name
+    required = f"{computes}; ds({name}, n) and select(dim, {name}) take entries from a register's value on"
+    return ProgramError(user_line(), f"{tried} while the program is built", required)
+
+
+def _no(symbol: str, alu: str = "") -> tuple[Callable[[Register, Any], Any], Callable[[Register, Any], Any]]:
+    """An operator of Python, and itself the other way round, that refuse; `alu` is the ALU operator that does it at run time."""
+
+    def refuse(self: Register, other: Any, reflected: bool = False) -> Any:
+        fits = isinstance(other, Register | int | np.integer) and not isinstance(other, bool)
+        names = [self.name, other.name if isinstance(other, Register) else f"{other!s:.80}"]
+        a, b = names[::-1] if reflected else names
+        raise _built(self, f"{a} {symbol} {b}", f'register_alu(dst, {a}, "{alu}", {b})' if fits and alu else "")
+
+    return refuse, lambda self, other: refuse(self, other, True)
 
 
 @attrs.frozen(slots=True, eq=False)
@@ -50,6 +72,31 @@ class Register:
 
     __lt__ = __le__ = __gt__ = __ge__ = _ordered
 
+    def __index__(self) -> int:
+        works = f"t[:, {self.name}], ds({self.name}, n), select(dim, {self.name}) and p.dynamic_range({self.name})"
+        where, what = user_line(), f"register {self.name} as a number while the program is built"
+        raise ProgramError(where, what, f"whole numbers: its value exists when the program runs, for {works}")
+
+    __array_ufunc__ = None  # numbers of numpy leave their operators to these
+    __add__, __radd__ = _no("+", "add")
+    __sub__, __rsub__ = _no("-", "subtract")
+    __mul__, __rmul__ = _no("*", "multiply")
+    __lshift__, __rlshift__ = _no("<<", "left_shift")
+    __rshift__, __rrshift__ = _no(">>")  # the shift of the ALU is a logical one
+    __and__, __rand__ = _no("&", "bitwise_and")
+    __or__, __ror__ = _no("|", "bitwise_or")
+    __xor__, __rxor__ = _no("^", "bitwise_xor")
+    __truediv__, __rtruediv__ = _no("/")
+    __floordiv__, __rfloordiv__ = _no("//")
+    __mod__, __rmod__ = _no("%")
+    __pow__, __rpow__ = _no("**")
+
+    def __neg__(self) -> int:
+        raise _built(self, f"-{self.name}", f'register_alu(dst, 0, "subtract", {self.name})')
+
+    def __invert__(self) -> int:
+        raise _built(self, f"~{self.name}", f'register_alu(dst, {self.name}, "bitwise_xor", -1)')
+
 
 def wrapped(value: int) -> int:
     """A whole number as the 32 bits of a register hold it, signed."""
@@ -66,13 +113,25 @@ class DynamicSlice:
 
 def ds(start: Any, size: int) -> slice | DynamicSlice:
     """`size` entries from `start` on, a number or a register, as nki.language.ds: `t[:, ds(i, 512)]`."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    count = _index(size)
+    if count is None or count < 1:
         raise ProgramError(f"{user_line()} ds".strip(), f"a size of {size!r}", "a whole number of at least 1")
     if isinstance(start, Register):
-        return DynamicSlice(start, size)
-    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+        return DynamicSlice(start, count)
+    first = _index(start)
+    if first is None or first < 0:
         raise ProgramError(f"{user_line()} ds".strip(), f"a start of {start!r}", "a register, or a whole number of at least 0")
-    return slice(start, start + size)
+    return slice(first, first + count)
+
+
+def _index(value: Any) -> int | None:
+    """A whole number of Python or numpy as an int; None for anything else, bools among it."""
+    if isinstance(value, bool | np.bool_ | Register):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 @attrs.frozen(slots=True, cache_hash=True, repr=False)
@@ -106,3 +165,11 @@ class Dynamic:
     def __str__(self) -> str:
         index = self.index.name if isinstance(self.index, Register) else self.index
         return f"~{self.kind}*{self.step}[{self.low:#x},{self.high:#x}]{index}"
+
+
+def fixed(index: View, where: str) -> None:
+    """Raise ProgramError for an index in SBUF whose own address is known at run time only."""
+    if index.dynamic is not None:
+        shape = [index.partitions, index.elements]
+        works = f"tensor_copy(dst=one, src={index.tensor}...) into an SBUF tensor of shape {shape}, and one as the index"
+        raise ProgramError(where, f"an index in {index} whose own address is known at run time", works, "nki.isa access patterns")

@@ -16,7 +16,7 @@ from .dtypes import dtype as as_dtype
 from .dynamic import Register
 from .errors import ProgramError
 from .ops import ACT_FNS, ALU_OPS, act_fn, alu_op
-from .view import View
+from .view import Memory, View
 from .view_text import dynamic, parse_index, parse_view
 
 WORD = 1 << 63
@@ -89,7 +89,10 @@ class Operand:
             raise ProgramError("", f"{value!r}", "a view of a tensor")
         if (moved := value.dynamic) is not None:
             if not self.dynamic:
-                raise ProgramError("", f"{value}", "an address known when the program is built")
+                copy = "dma_copy" if value.memory is Memory.HBM else "tensor_copy"
+                read = f"{copy}(dst=one, src=...) of it into a tensor of its own, and that here"
+                works = f"a tensor of its own here, and {copy}(dst=..., src=one) of that to it" if self.writes else read
+                raise ProgramError("", f"{value}", f"an address known when the program is built: {works}")
             if moved.vector and not self.rows:
                 raise ProgramError("", f"{value}", "one offset for the whole: only DMA takes one for each row", "nki.isa.dma_copy")
             if moved.kind == "columns" and not self.columns:
@@ -471,7 +474,7 @@ def alu_of(*names: str) -> Choice:
     """A Choice between some ALU operators, in any spelling."""
 
     def look_up(value: Any) -> str:
-        name = alu_op(value).name
+        name = alu_op(value, names).name
         if name not in names:
             raise ProgramError("", f"{value!r}", f"one of {', '.join(names)}")
         return name

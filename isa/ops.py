@@ -128,13 +128,17 @@ ALU_OPS: dict[str, AluOp] = {row.name: row for row in _ALU_ROWS}
 _ALU_SPELLINGS = {s: row for row in _ALU_ROWS for s in (row.name, *row.aliases)}
 
 
-def alu_op(of: str | AluOp | Callable[..., Any]) -> AluOp:
-    """The row for an NKI name (`add`, `nl.add`), a numpy function (`np.add`, `np.max`) or one of nki.language."""
+def alu_op(of: str | AluOp | Callable[..., Any], among: tuple[str, ...] = ()) -> AluOp:
+    """The row for an NKI name (`add`, `nl.add`), a numpy function (`np.add`, `np.max`) or one of nki.language.
+
+    `among` are the rows that the caller takes, if not all: the error of an unknown name lists no others.
+    """
     if isinstance(of, AluOp):
         return of
     name = _spelling(of)
     if name not in _ALU_SPELLINGS:
-        raise _unknown("ALU operator", of, name, ALU_OPS, _ALU_SPELLINGS, "nki.api.shared, Supported Math Operators")
+        spellings = [s for s, row in _ALU_SPELLINGS.items() if not among or row.name in among]
+        raise _unknown("ALU operator", of, name, among or ALU_OPS, spellings, "nki.api.shared, Supported Math Operators")
     return _ALU_SPELLINGS[name]
 
 

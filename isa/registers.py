@@ -26,7 +26,7 @@ def _some(names: tuple[str, ...]) -> Choice:
     """A Choice of ALU operators, in any of their spellings."""
 
     def look_up(value: Any) -> str:
-        if (name := alu_op(value).name) not in names:
+        if (name := alu_op(value, names).name) not in names:
             raise ProgramError("", f"operator {name}", f"one of {', '.join(names)}")
         return name
 

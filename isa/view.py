@@ -13,7 +13,7 @@ import numpy as np
 
 from .dtypes import DTYPES, DType
 from .dtypes import dtype as as_dtype
-from .dynamic import COLUMN_TYPES, INDEX_TYPES, Dynamic, DynamicSlice, Register
+from .dynamic import COLUMN_TYPES, INDEX_TYPES, Dynamic, DynamicSlice, Register, fixed
 from .errors import ProgramError
 from .lines import user_line
 from .patterns import comb, combs_meet, nested, reach, regroup
@@ -302,10 +302,7 @@ class View:
             raise ProgramError(where, "scalar_offset and vector_offset", "at most one of the two", source)
         index, dim = scalar if scalar is not None else vector, _whole(self, dim)
         if not (index is scalar and isinstance(index, Register)) and (
-            not isinstance(index, View)
-            or index.memory is not Memory.SBUF
-            or index.dtype.name not in INDEX_TYPES
-            or index.dynamic is not None
+            not isinstance(index, View) or index.memory is not Memory.SBUF or index.dtype.name not in INDEX_TYPES
         ):
             raise ProgramError(
                 where,
@@ -313,6 +310,8 @@ class View:
                 f"an SBUF tensor of {' or '.join(INDEX_TYPES)}" + " or a register" * (index is scalar),
                 source,
             )
+        if isinstance(index, View):
+            fixed(index, where)
         if not on_chip <= dim < len(self.shape):
             raise ProgramError(
                 where, f"indirect_dim {dim}", f"{int(on_chip)} to {len(self.shape) - 1}" + " (not the partition)" * on_chip, source
@@ -359,13 +358,9 @@ class View:
         where, source = _where(self), "nki.language.NkiTensor.indirect"
         if self.memory is Memory.HBM or len(self.counts) != 1 or self.strides[0] < 1:
             raise ProgramError(where, f"columns of {self}", "a tensor [P, F] in SBUF or PSUM", source)
-        if (
-            not isinstance(index, View)
-            or index.memory is not Memory.SBUF
-            or index.dtype.name not in COLUMN_TYPES
-            or index.dynamic is not None
-        ):
+        if not isinstance(index, View) or index.memory is not Memory.SBUF or index.dtype.name not in COLUMN_TYPES:
             raise ProgramError(where, f"offsets in {index!r}", f"an SBUF tensor of {' or '.join(COLUMN_TYPES)}", source)
+        fixed(index, where)
         if index.partitions != self.partitions:
             raise ProgramError(where, f"offsets in {index.partitions} partitions", f"{self.partitions}, as the data", source)
         count = index.size if num_elem is None else _whole(self, num_elem)
@@ -470,6 +465,21 @@ def _where(view: View) -> str:
     return f"{user_line()} {view}".strip()
 
 
+def _chosen_at_run_time(view: View, axis: int, *parts: Any) -> None:
+    """Raise the error of a key, or of a slice's bounds, that is known at run time and stands where a number must."""
+    part = next((x for x in parts if isinstance(x, View | Register)), None)
+    if part is None:
+        return
+    if isinstance(part, Register):
+        found, works = f"a slice by register {part.name} on axis {axis}", f"ds({part.name}, n): n entries from it on, n a number"
+    else:
+        found = f"{part.tensor} as an index on axis {axis}"
+        works = f"select({axis}, index) or ap(pattern, scalar_offset=index, indirect_dim={axis}) for one number in SBUF"
+    if axis == 0 and view.memory is not Memory.HBM:
+        works = "numbers: partitions are known when the program is built"
+    raise ProgramError(_where(view), found, works) from None
+
+
 def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None, int]:
     """First index, count (None: a single element) and step of one key, checked against the size."""
     if isinstance(key, slice):
@@ -477,7 +487,8 @@ def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None
             return 0, size, 1
         try:
             start, stop, step = key.indices(size)
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, ProgramError) as e:
+            _chosen_at_run_time(view, axis, key.start, key.stop, key.step)
             raise ProgramError(_where(view), f"index {key} on axis {axis}", f"integer bounds and a non-zero step: {e}") from None
         for bound in (key.start, key.stop):
             if bound is not None and not -size <= bound <= size:
@@ -489,6 +500,7 @@ def _bounds(view: View, axis: int, key: Any, size: int) -> tuple[int, int | None
             raise TypeError
         index = int(key.__index__())
     except (AttributeError, TypeError):
+        _chosen_at_run_time(view, axis, key)
         raise ProgramError(_where(view), f"index {key!r} on axis {axis}", "an integer, a slice or ...") from None
     if not -size <= index < size:
         raise ProgramError(_where(view), f"index {index} on axis {axis}", f"-{size} to {size - 1}")

@@ -16,7 +16,7 @@ import numpy as np
 from .control import Code, Loop
 from .isa import Engine, Instruction, Memory, Step, View
 from .isa.dma import Dma
-from .isa.dynamic import wrapped
+from .isa.dynamic import Register, wrapped
 from .isa.errors import ProgramError, Unsupported
 from .isa.registers import CompareBranch, RegisterLoad, RegisterStore, Sequenced, registers_of
 from .memory import Memories
@@ -158,8 +158,8 @@ class _Execution:
                 if unknown is not None and self.wanted:
                     register = next(r.name for r in instruction.registers if registers[r.name] is unknown)
                     raise _NeedsValues(_where(step), register, unknown.line)
-                instruction = instruction.bound(lambda r: r if isinstance(v := registers[r.name], _Unknown) else int(v))
-                check_bounds(instruction, _where(step))
+                asked, instruction = instruction, instruction.bound(lambda r: r if isinstance(v := registers[r.name], _Unknown) else int(v))
+                check_bounds(asked, instruction, _where(step))
             self.written.update(v.tensor for v in instruction.writes if v.memory is Memory.HBM)
             if self.memories is not None:
                 perform(attrs.evolve(step, instruction=instruction), self.memories, state, lambda: _where(step))
@@ -204,13 +204,15 @@ class _Execution:
         return ProgramError(where, f"register {register} is read before anything sets it", "register_move or register_load before")
 
 
-def check_bounds(instruction: Instruction, where: str) -> None:
-    """Raise ProgramError where a number that a register gave moves an operand out of bounds, unless a DMA skips that."""
+def check_bounds(asked: Instruction, instruction: Instruction, where: str) -> None:
+    """Raise ProgramError where a number that a register of `asked` gave moves an operand out of bounds, unless a DMA skips that."""
     if isinstance(instruction, Dma) and instruction.skips:
         return
-    for _, view, _ in instruction.views:
+    for (_, view, _), (_, before, _) in zip(instruction.views, asked.views, strict=True):
         if view.dynamic is not None and isinstance(number := view.dynamic.index, int):
-            in_bounds(view, number, lambda: where)
+            assert before.dynamic is not None
+            register = before.dynamic.index
+            in_bounds(view, number, lambda: where, register=register.name if isinstance(register, Register) else "")
 
 
 def _where(step: Step) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
-from .isa import View
+from .isa import Memory, View
 from .isa.dma import Dma, DmaCompute2d
 from .isa.dynamic import Dynamic
 from .isa.errors import InternalError, ProgramError
@@ -68,17 +68,35 @@ def resolved(view: View, memories: Memories, where: Callable[[], str], source: s
     return view if view.dynamic is None else in_bounds(view, number_of(view, memories), where, source)
 
 
-def in_bounds(view: View, number: int, where: Callable[[], str], source: str = SOURCE) -> View:
-    """A view whose start is dynamic where `number` moves it; ProgramError if that is out of bounds."""
+def in_bounds(view: View, number: int, where: Callable[[], str], source: str = SOURCE, register: str = "") -> View:
+    """A view whose start is dynamic where `number`, of `register` if that is known, moves it; ProgramError if that is out of bounds."""
     if (at := view.moved_to(number)) is not None:
         return at
     moved = view.dynamic
     assert moved is not None
-    by = number * moved.step * view.dtype.itemsize
-    low, high = (
-        view.offset + (e + far) * view.dtype.itemsize + by for e, far in zip(reach(view.strides, view.counts), (0, 1), strict=True)
-    )
-    raise ProgramError(where(), f"{number} moves {view} to bytes {low} to {high}", f"bytes {moved.low} to {moved.high}", source)
+    index = f"register {register}" if register else f"the number in {moved.index.tensor}" if isinstance(moved.index, View) else "the index"
+    low, high = (e + number * moved.step * view.dtype.itemsize for e in _unmoved(view, view.strides, view.counts))
+    unit, size = ("elements", n) if not any(e % (n := view.dtype.itemsize) for e in (low, high, moved.low, moved.high)) else ("bytes", 1)
+    found = f"{index} is {number}, which reaches {unit} {low // size} to {high // size} of {view.tensor or view.memory.name}"
+    each = "" if view.memory is Memory.HBM else " of each partition"
+    fits = _numbers(view, moved, view.strides, view.counts)
+    raise ProgramError(where(), found, f"{fits}, within {unit} {moved.low // size} to {moved.high // size}{each}", source)
+
+
+def _unmoved(view: View, strides: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, int]:
+    """First byte of a pattern at a dynamic view's own offset, and one past the last."""
+    low, high = reach(strides, counts)
+    return view.offset + low * view.dtype.itemsize, view.offset + (high + 1) * view.dtype.itemsize
+
+
+def _numbers(view: View, moved: Dynamic, strides: tuple[int, ...], counts: tuple[int, ...]) -> str:
+    """The numbers that leave a pattern in bounds, in words."""
+    (low, high), by = _unmoved(view, strides, counts), moved.step * view.dtype.itemsize
+    ends = (moved.low - low, moved.high - high)  # bytes it may go down (negative), and up
+    if not by or ends[0] > ends[1]:
+        return "no number fits"
+    least, most = -(-ends[by < 0] // by), ends[by > 0] // by
+    return f"{least} to {most}" if least < most else f"{least} only" if least == most else "no number fits"
 
 
 def _side(view: View, axes: tuple[int, ...] | None, dma: Dma, memories: Memories, where: Callable[[], str]) -> Side | None:
@@ -102,7 +120,7 @@ def _places(view: View, moved: Dynamic, numbers: np.ndarray, dma: Dma, where: Ca
     inside = ((start + low) * size >= moved.low) & ((start + high + 1) * size <= moved.high)
     if not inside.all() and not dma.skips:
         row = int(np.flatnonzero(~inside)[0])
-        bounds = f"an address in bytes {moved.low} to {moved.high} of {view.tensor}, or oob_mode=skip"
+        bounds = f"{_numbers(view, moved, strides, counts)} of {view.tensor or 'HBM'}, or oob_mode=skip"
         raise ProgramError(where(), f"index {numbers[row]} of row {row}", bounds, dma.source)
     if isinstance(dma, DmaCompute2d) and view is dma.dst:
         _unique(numbers, inside, where, dma)

@@ -158,8 +158,20 @@ def _bank(step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int
         low, high = (addresses.get(v.tensor, 0) + e for e in at.extent)
         if (high - 1) // bank - low // bank >= banks:
             room = f"one bank of {bank} bytes per partition" if banks == 1 else f"at most {banks} banks of {bank} bytes per partition"
-            found = f"dst spans bytes {low} to {high} of PSUM" + ("" if number is None else f" if its offset is {number}")
+            found = f"dst spans bytes {low} to {high} of PSUM"
+            if number is not None:
+                found = f"{found} if its offset is {number}"
+                room = f"{room}, wherever an index may put it: no step of its loop is counted, so {_blocks(v, tensors, addresses, bank)}"
             raise ProgramError("", found, room, "NeuronCore architecture guide")
+
+
+def _blocks(v: View, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], bank: int) -> str:
+    """What keeps a product with a dynamic destination in one bank: its tensor cut into blocks of its size, if that does it."""
+    block, tensor = v.elements * v.dtype.itemsize, tensors.get(v.tensor)
+    dense = tensor is not None and v.storage % block == 0 and v.run() == v.elements
+    if tensor is None or not dense or bank % block or addresses.get(v.tensor, 0) % block:
+        return "entries that each lie in a bank"
+    return f"{v.tensor}.reshape({tensor.shape[0]}, {v.storage // block}, {v.elements})[:, i]"
 
 
 def _moved(v: View) -> Iterator[tuple[int, View]]:

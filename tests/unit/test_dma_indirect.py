@@ -80,8 +80,7 @@ def test_a_row_out_of_bounds_is_an_error_that_names_index_and_row() -> None:
         with pytest.raises(ProgramError) as caught:
             simulate(p, inputs={"x": numbers((10, 16)), "i": i}, engine=engine)
         assert str(caught.value) == (
-            f"{p.steps[2].line} gpsimd[2] dma_indirect: index 10 of row 2; "
-            "an address in bytes 0 to 640 of x, or oob_mode=skip (nki.isa.dma_copy)"
+            f"{p.steps[2].line} gpsimd[2] dma_indirect: index 10 of row 2; 0 to 9 of x, or oob_mode=skip (nki.isa.dma_copy)"
         )
     assert simulate(p, values=False).duration_ns > 0  # the time rests on no value
 
@@ -148,9 +147,8 @@ def test_a_pattern_moved_out_of_bounds_is_an_error_or_skipped_whole(number: int,
     if skips:
         assert (simulate(p, inputs=inputs).outputs["y"] == 7).all()
     else:
-        with pytest.raises(
-            ProgramError, match=rf"dma_indirect: {number} moves .* to bytes {number * 32} to {number * 32 + 128}; bytes 0 to 384"
-        ):
+        reached = f"elements {number * 8} to {number * 8 + 32} of x"
+        with pytest.raises(ProgramError, match=f"dma_indirect: the number in sbuf3 is {number}, which reaches {reached}; 0 to 8, within"):
             simulate(p, inputs=inputs)
 
 

@@ -96,6 +96,18 @@ def test_registers_count_strides_of_the_dimension_they_index() -> None:
     assert ds(3, 4) == slice(3, 7)
 
 
+def test_ds_takes_whole_numbers_of_any_kind() -> None:
+    view, n = Program("kinds").sbuf((4, 8), "float32"), Register("r")
+    assert view[:, ds(n, np.int64(2))] == view[:, ds(n, 2)]  # type: ignore[arg-type]
+    assert view[:, ds(np.uint8(255) - np.uint8(252), np.int8(4))] == view[:, 3:7]  # type: ignore[arg-type]
+    assert type(ds(n, np.int64(2)).size) is int  # type: ignore[arg-type,union-attr]
+    assert ds(np.int8(100), np.int8(100)) == slice(100, 200)  # type: ignore[arg-type]
+    for wrong in (True, np.True_, 2.0, np.float32(2), "2", None, n, 0, np.int64(-1)):
+        assert re.search(r"ds: a size of .*; a whole number of at least 1$", refused(lambda w=wrong: ds(n, w)))  # type: ignore[misc]
+    for wrong in (True, np.True_, 2.0, "2", None, -1):
+        assert re.search(r"ds: a start of .*; a register, or a whole", refused(lambda w=wrong: ds(w, 2)))  # type: ignore[misc]
+
+
 def test_dma_takes_an_address_from_a_register_on_any_queue_that_makes_descriptors() -> None:
     p = Program("rows")
     x, y, z, t = (
@@ -153,7 +165,34 @@ def test_a_register_loaded_from_data_says_where_an_operand_lies() -> None:
         assert (simulate(p, inputs={"x": X, "n": [[k]]}).outputs["y"] == X[:, k]).all()
     assert simulate(p, values=False).duration_ns == simulate(p, inputs={"x": X, "n": [[3]]}).duration_ns  # time needs no numbers
     found = refused(lambda: simulate(p, inputs={"x": X, "n": [[8]]}))
-    assert re.match(r"test_dynamic_operands.py:\d+ vector tensor_copy: 8 moves sbuf:\S+ to bytes 2048 to 2304; bytes 0 to 2048", found)
+    assert re.match(
+        r"test_dynamic_operands.py:\d+ vector tensor_copy: register r0 is 8, which reaches elements 512 to 576 of sbuf3; "
+        r"0 to 7, within elements 0 to 512 of each partition \(nki",
+        found,
+    )
+
+
+def test_an_index_out_of_bounds_is_answered_with_those_that_fit() -> None:
+    """By hand: entry r of 8 rows of 64 elements; entries from r on; every second one; in a part of the tensor; backwards; as bytes."""
+    for form, number, found in (
+        (lambda v, r: v[:, ds(r, 3)], 6, "elements 384 to 576 of sbuf0; 0 to 5, within elements 0 to 512 of each partition"),
+        (lambda v, r: v[:, ds(r, 8)], 1, "elements 64 to 576 of sbuf0; 0 only, within"),
+        (lambda v, r: v[:, ::2][:, r], 4, "elements 512 to 576 of sbuf0; 0 to 3, within"),
+        (lambda v, r: v[:, 6:][:, r], 2, "elements 512 to 576 of sbuf0; -6 to 1, within"),
+        (lambda v, r: v[:, ::-1][:, r], 8, "elements -64 to 0 of sbuf0; 0 to 7, within"),
+        (lambda v, r: v[:, 2, r], -129, "elements -1 to 0 of sbuf0; -128 to 383, within"),
+        (
+            lambda v, r: v.ap([[2048, 128], [1, 3]], scalar_offset=r, indirect_dim=1, dtype="uint8"),
+            -1,
+            "elements -256 to -253 of sbuf0; 0 to 7,",
+        ),
+    ):
+        p = Program("places")
+        t, r = p.sbuf(X.shape, "float32"), p.register_alloc(number)
+        p.memset(dst=form(t, r), value=0)
+        assert f" gpsimd memset: register r0 is {number}, which reaches {found}" in refused(lambda p=p: simulate(p)).replace(  # type: ignore[misc]
+            " vector memset", " gpsimd memset"
+        )
 
 
 def test_an_address_is_that_of_the_execution_and_not_of_a_later_one() -> None:
@@ -248,7 +287,7 @@ def test_every_compute_instruction_does_with_a_moved_operand_what_it_does_there(
     by_register = at(lambda name: Register("r"))
     assert by_register.registers == ((Register("r"),) if operands else ())
     assert by_register.bound(lambda r: 3) == at(lambda name: 3)
-    assert "here: 9999 moves" in refused(lambda: outcome(at(lambda name: 9999), operands)) if operands else True
+    assert "here: the index is 9999, which reaches" in refused(lambda: outcome(at(lambda name: 9999), operands)) if operands else True
 
 
 # ---- time
@@ -369,7 +408,30 @@ def test_a_product_may_lie_in_any_bank_that_its_address_can_reach() -> None:
         return p
 
     simulate(build((64, 4, 512), 512))
-    assert "dst spans bytes 1600 to 3200 of PSUM if its offset is 1" in refused(lambda: simulate(build((64, 4, 400), 400)))
+    found = refused(lambda: simulate(build((64, 4, 400), 400)))
+    assert "dst spans bytes 1600 to 3200 of PSUM if its offset is 1; one bank of 2048 bytes per partition" in found
+    assert "wherever an index may put it: no step of its loop is counted, so entries that each lie in a bank (" in found
+
+
+def test_blocks_of_a_product_name_the_shape_that_works() -> None:
+    """The counter of a loop steps from bank to bank, but the check counts no steps: one block is one entry of a dimension."""
+
+    def build(into: Callable[[View, Register], View], stop: int, step: int, columns: int = 512) -> Program:
+        p = Program("blocks")
+        s, m, c = p.sbuf((128, 64), "bfloat16"), p.sbuf((128, columns), "bfloat16"), p.psum((128, 1024), name="ps")
+        p.memset(dst=s, value=1)
+        p.memset(dst=m, value=1)
+        for i in p.dynamic_range(0, stop, step):
+            p.nc_matmul(dst=into(c, i), stationary=s, moving=m, accumulate=False)
+        return p
+
+    for columns in (512, 256):
+        found = refused(lambda n=columns: simulate(build(lambda c, i: c[:64, ds(i, n)], 1024, n, n), values=False))  # type: ignore[misc]
+        works = f"reshape(128, {1024 // columns}, {columns})"
+        assert f"wherever an index may put it: no step of its loop is counted, so ps.{works}[:, i] (NeuronCore" in found
+        simulate(build(lambda c, i, n=columns: c.reshape(128, 1024 // n, n)[:64, i], 1024 // columns, 1, columns), values=False)  # type: ignore[misc]
+    odd = refused(lambda: simulate(build(lambda c, i: c[:64, ds(i, 384)], 640, 384, 384), values=False))
+    assert "entries that each lie in a bank (" in odd
 
 
 def test_a_sum_into_a_moved_place_says_whether_it_starts() -> None:
@@ -430,7 +492,6 @@ BAD: list[tuple[Callable[[View, Register], object], str]] = [
     (lambda t, r: t[:, r, r], "registers in 2 dimensions; one at most"),
     (lambda t, r: t[:, ds(r, 9)], "9 entries from register r0 on; at most the 8 of axis 1"),
     (lambda t, r: t[:, r][:, 3], "slice of a view with a dynamic offset"),
-    (lambda t, r: t[:, r : r + 4], "unsupported operand"),
     (lambda t, r: t.ap([[512, 128], [1, 4]], vector_offset=r, indirect_dim=1), "an SBUF tensor of int32 or uint32"),
     (lambda t, r: ds(r, 0), "a size of 0; a whole number of at least 1"),
     (lambda t, r: ds(-1, 4), "a start of -1; a register, or a whole number of at least 0"),
@@ -446,6 +507,109 @@ def test_a_register_moves_one_dimension_that_is_not_the_partition(act: Callable[
 
 def test_registers_and_transfers_between_cores_have_fixed_operands() -> None:
     p = Program("fixed")
-    t, r = p.sbuf((1, 4), "int32"), p.register_alloc(1)
-    assert refused(lambda: p.register_load(r, t[:, ds(r, 1)])).endswith("an address known when the program is built")
-    assert refused(lambda: p.register_store(t[:, ds(r, 1)], r)).endswith("an address known when the program is built")
+    t, x, r = p.sbuf((1, 4), "int32"), p.input("x", (4, 1), "int32"), p.register_alloc(1)
+    fixed = "; an address known when the program is built: "
+    assert refused(lambda: p.register_load(r, t[:, ds(r, 1)])).endswith(
+        f"{fixed}tensor_copy(dst=one, src=...) of it into a tensor of its own, and that here"
+    )
+    assert refused(lambda: p.register_load(r, x[r])).endswith(
+        f"{fixed}dma_copy(dst=one, src=...) of it into a tensor of its own, and that here"
+    )
+    assert refused(lambda: p.register_store(t[:, ds(r, 1)], r)).endswith(
+        f"{fixed}a tensor of its own here, and tensor_copy(dst=..., src=one) of that to it"
+    )
+
+
+def test_an_index_whose_own_address_is_dynamic_names_the_copy_that_works() -> None:
+    p = Program("table")
+    a, k, j = p.sbuf((4, 8, 2), "float32"), p.sbuf((4, 8), "int32"), p.register_alloc(1)
+    x, offsets = p.input("x", (9, 2), "float32"), p.sbuf((4, 8), "uint16")
+    shown = "whose own address is known at run time; "
+    for act, copied in (
+        (lambda: a.select(1, k[:1, j]), "(dst=one, src=sbuf1...) into an SBUF tensor of shape [1, 1], and one as the index"),
+        (lambda: x.vector_select(0, k[:, ds(j, 1)]), "(dst=one, src=sbuf1...) into an SBUF tensor of shape [4, 1], and one as the index"),
+        (lambda: p.sbuf((4, 8), "float32").indirect(offsets[:, ds(j, 1)]), "(dst=one, src=sbuf3...) into an SBUF tensor of shape [4, 1]"),
+    ):
+        assert f"{shown}tensor_copy{copied}" in refused(act)
+
+
+def test_a_table_of_indices_is_walked_by_copies_of_its_entries() -> None:
+    """Both by select and by a register, as the errors say."""
+    chosen = np.array([[5, 0, 7, 2]])
+    for by_register in (False, True):
+        p = Program("walk")
+        x, n, y = p.input("x", X.shape, "float32"), p.input("n", (1, 4), "int32"), p.output("y", (128, 4, 64), "float32")
+        t, u = p.sbuf(X.shape, "float32"), p.sbuf((128, 4, 64), "float32")
+        k, one, r = p.sbuf((1, 4), "int32"), p.sbuf((1, 1), "int32"), p.register_alloc()
+        p.dma_copy(dst=t, src=x)
+        p.dma_copy(dst=k, src=n)
+        for j in p.dynamic_range(4):
+            p.tensor_copy(dst=one, src=k[:, ds(j, 1)])
+            if by_register:
+                p.register_load(r, one)
+            p.tensor_copy(dst=u[:, j], src=t.select(1, r if by_register else one))
+        p.dma_copy(dst=y, src=u)
+        assert (simulate(p, inputs={"x": X, "n": chosen}).outputs["y"] == X[:, chosen[0]]).all()
+
+
+ALU_WORDS = "p.register_alu computes while the program runs: register_alu(dst, "
+ARITHMETIC: list[tuple[Callable[[Register], object], str]] = [
+    (lambda r: r + 1, f'r0 + 1 while the program is built; {ALU_WORDS}r0, "add", 1)'),
+    (lambda r: np.int64(1) + r, f'1 + r0 while the program is built; {ALU_WORDS}1, "add", r0)'),
+    (lambda r: r * 2, f'r0 * 2 while the program is built; {ALU_WORDS}r0, "multiply", 2)'),
+    (lambda r: 2 * r, f'2 * r0 while the program is built; {ALU_WORDS}2, "multiply", r0)'),
+    (lambda r: r - r, f'r0 - r0 while the program is built; {ALU_WORDS}r0, "subtract", r0)'),
+    (lambda r: -r, f'-r0 while the program is built; {ALU_WORDS}0, "subtract", r0)'),
+    (lambda r: r << 1, f'r0 << 1 while the program is built; {ALU_WORDS}r0, "left_shift", 1)'),
+    (lambda r: r // 2, "r0 // 2 while the program is built; p.register_alu computes while the program runs; ds(r0, n)"),
+    (lambda r: r % 2.5, "r0 % 2.5 while the program is built; p.register_alu computes while the program runs; ds(r0, n)"),
+    (
+        lambda r: [1, 2][r],
+        "register r0 as a number while the program is built; whole numbers: its value exists when the program runs, for t[:, r0]",
+    ),  # type: ignore[call-overload]
+    (lambda r: list(range(r)), "select(dim, r0) and p.dynamic_range(r0)"),  # type: ignore[arg-type]
+    (lambda r: int(r), "register r0 as a number"),  # type: ignore[call-overload]
+]
+
+
+@pytest.mark.parametrize(("act", "found"), ARITHMETIC)
+def test_registers_have_no_arithmetic_of_python_and_say_what_works(act: Callable[[Register], object], found: str) -> None:
+    said = refused(lambda: act(Program("sum").register_alloc(1)))
+    assert re.match(r"test_dynamic_operands.py:\d+: ", said)
+    assert found in said
+
+
+def test_the_calls_that_errors_of_arithmetic_name_compute_the_same() -> None:
+    for act, wanted in ((lambda r: r + 3, 8), (lambda r: 9 - r, 4), (lambda r: -r, -5), (lambda r: ~r, -6), (lambda r: r << 2, 20)):
+        p = Program("calls")
+        r, y, t = p.register_alloc(5), p.output("y", (1, 1), "int32"), p.sbuf((1, 1), "int32")
+        call = re.search(r"register_alu\(dst, (\S+), \"(\w+)\", (\S+)\)", refused(lambda act=act, r=r: act(r)))  # type: ignore[misc]
+        assert call is not None
+        a, op, b = (r if word == r.name else int(word) if word.lstrip("-").isdigit() else word for word in call.groups())
+        p.register_alu(r, a, op, b)
+        p.register_store(t, r)
+        p.dma_copy(dst=y, src=t)
+        assert simulate(p).outputs["y"] == wanted
+
+
+KEYS: list[tuple[Callable[[View, Register, View], object], str]] = [
+    (
+        lambda t, r, k: t[:, r:],
+        "a slice by register r0 on axis 1; ds(r0, n): n entries from it on, n a number",
+    ),
+    (lambda t, r, k: t[:, :r], "a slice by register r0 on axis 1; ds(r0, n)"),
+    (lambda t, r, k: t[:, 1:7:r], "a slice by register r0 on axis 1; ds(r0, n)"),
+    (lambda t, r, k: t[r : Register("r1")], "a slice by register r0 on axis 0; numbers: partitions are known when the program is built"),
+    (lambda t, r, k: t[k:], "sbuf1 as an index on axis 0; numbers: partitions are known"),
+    (lambda t, r, k: t[:, k], "sbuf1 as an index on axis 1; select(1, index) or ap(pattern, scalar_offset=index, indirect_dim=1)"),
+    (lambda t, r, k: t[:, :, k:], "sbuf1 as an index on axis 2; select(2, index) or ap(pattern, scalar_offset=index, indirect_dim=2)"),
+]
+
+
+@pytest.mark.parametrize(("act", "found"), KEYS)
+def test_a_key_that_is_no_index_names_the_form_that_is(act: Callable[[View, Register, View], object], found: str) -> None:
+    p = Program("keys")
+    t, r = p.sbuf(X.shape, "float32"), p.register_alloc(1)
+    said = refused(lambda: act(t, r, p.sbuf((1, 1), "int32")))
+    assert re.match(r"test_dynamic_operands.py:\d+ sbuf:sbuf0", said)
+    assert found in said

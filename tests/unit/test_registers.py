@@ -363,6 +363,18 @@ REFUSED: dict[str, tuple[Callable[[Program], object], str]] = {
     "two partitions": (lambda p: p.register_load(p.register_alloc(), view(p, shape=(2, 1))), "src has shape [2, 1]; one element"),
     "PSUM": (lambda p: p.register_load(p.register_alloc(), p.psum((1, 1), "int32")), "src is in PSUM; HBM or SBUF"),
     "an operator": (lambda p: p.register_alu(p.register_alloc(), 1, "divide", 1), "op: operator divide; one of"),
+    "an unknown operator": (
+        lambda p: p.register_alu(p.register_alloc(), 1, "foo", 1),
+        "op: ALU operator 'foo'; one of bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift, add, subtract, multiply, maximum, "
+        "minimum, equal, not_equal, greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor (nki",
+    ),
+    "a cut operator": (lambda p: p.register_alu(p.register_alloc(), 1, "mul", 1), "op: ALU operator 'mul' (near: multiply); one of"),
+    "near ones not taken": (lambda p: p.register_alu(p.register_alloc(), 1, "div", 1), "op: ALU operator 'div'; one of bitwise_and"),
+    "an unknown comparison": (
+        lambda p: p.compare_branch(1, "lessequal", 1),
+        "op: ALU operator 'lessequal' (near: less_equal, equal, less); one of less, less_equal, greater, greater_equal, equal, "
+        "not_equal (nki",
+    ),
     "a comparison": (lambda p: p.compare_branch(1, "add", 1), "op: operator add; one of less, less_equal"),
     "truth": (lambda p: bool(p.register_alloc(1)), "the truth of register r0 while the program is built; p.while_loop"),
 }
@@ -410,8 +422,8 @@ def test_floating_point_elements_are_unspecified(call: str) -> None:
 def test_a_register_is_no_number() -> None:
     p = Program("case")
     r = p.register_alloc(4)
-    with pytest.raises(TypeError):
-        range(r)  # type: ignore[call-overload]
+    with pytest.raises(ProgramError, match=r"register r0 as a number while the program is built; .*p.dynamic_range\(r0\)"):
+        range(r)
     with pytest.raises(ProgramError, match="whole numbers"):
         p.sbuf((4, r), "float32")  # type: ignore[list-item]
 
