@@ -126,7 +126,7 @@ def ds(start: Any, size: int) -> slice | DynamicSlice:
 
 def _index(value: Any) -> int | None:
     """A whole number of Python or numpy as an int; None for anything else, bools among it."""
-    if isinstance(value, bool | np.bool_ | Register):
+    if isinstance(value, bool | Register):
         return None
     try:
         return operator.index(value)

@@ -416,9 +416,9 @@ def test_a_product_may_lie_in_any_bank_that_its_address_can_reach() -> None:
 def test_blocks_of_a_product_name_the_shape_that_works() -> None:
     """The counter of a loop steps from bank to bank, but the check counts no steps: one block is one entry of a dimension."""
 
-    def build(into: Callable[[View, Register], View], stop: int, step: int, columns: int = 512) -> Program:
+    def build(into: Callable[[View, Register], View], stop: int, step: int, columns: int = 512, address: int = 0) -> Program:
         p = Program("blocks")
-        s, m, c = p.sbuf((128, 64), "bfloat16"), p.sbuf((128, columns), "bfloat16"), p.psum((128, 1024), name="ps")
+        s, m, c = p.sbuf((128, 64), "bfloat16"), p.sbuf((128, columns), "bfloat16"), p.psum((128, 1024), name="ps", address=address)
         p.memset(dst=s, value=1)
         p.memset(dst=m, value=1)
         for i in p.dynamic_range(0, stop, step):
@@ -432,6 +432,9 @@ def test_blocks_of_a_product_name_the_shape_that_works() -> None:
         simulate(build(lambda c, i, n=columns: c.reshape(128, 1024 // n, n)[:64, i], 1024 // columns, 1, columns), values=False)  # type: ignore[misc]
     odd = refused(lambda: simulate(build(lambda c, i: c[:64, ds(i, 384)], 640, 384, 384), values=False))
     assert "entries that each lie in a bank (" in odd
+    for apart, address in ((lambda c, i: c[:64, ::2][:, ds(i, 256)], 0), (lambda c, i: c[:64, ds(i, 256)], 512)):
+        found = refused(lambda a=apart, n=address: simulate(build(a, 512, 256, 256, n), values=False))  # type: ignore[misc]
+        assert "entries that each lie in a bank (" in found  # no reshape makes blocks of these
 
 
 def test_a_sum_into_a_moved_place_says_whether_it_starts() -> None:
@@ -556,6 +559,7 @@ ALU_WORDS = "p.register_alu computes while the program runs: register_alu(dst, "
 ARITHMETIC: list[tuple[Callable[[Register], object], str]] = [
     (lambda r: r + 1, f'r0 + 1 while the program is built; {ALU_WORDS}r0, "add", 1)'),
     (lambda r: np.int64(1) + r, f'1 + r0 while the program is built; {ALU_WORDS}1, "add", r0)'),
+    (lambda r: np.arange(2) + r, "[0 1] + r0 while the program is built; p.register_alu computes while the program runs; ds(r0, n)"),
     (lambda r: r * 2, f'r0 * 2 while the program is built; {ALU_WORDS}r0, "multiply", 2)'),
     (lambda r: 2 * r, f'2 * r0 while the program is built; {ALU_WORDS}2, "multiply", r0)'),
     (lambda r: r - r, f'r0 - r0 while the program is built; {ALU_WORDS}r0, "subtract", r0)'),
