@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +370,15 @@ def test_the_page_has_every_entry(compared: tuple[Compared, ...]) -> None:
 def test_the_page_says_whether_the_target_is_met(compared: tuple[Compared, ...]) -> None:
     mean = compare.summary(compared, TRN2)["mape_percent"]
     assert f"It is {'met' if mean <= 3 else 'missed'}: {mean:.2f} %." in PAGE
+
+
+def test_the_readme_says_the_mean_errors_of_the_page() -> None:
+    readme = (REPOSITORY / "README.md").read_text("utf-8")
+    for name, digits in (("trn2", 2), ("trn1", 1), ("inf2", 1)):
+        section = PAGE.split(f"## {name}: single measurements\n")[1]
+        mean = re.search(r"Target for the last row: .* It is met: (\d+\.\d+) %\.", section)
+        assert mean is not None, name
+        assert f"{name} {float(mean[1]):.{digits}f} %" in readme.split("mean error over instructions")[1].split(")")[0].replace("\n", " ")
 
 
 def test_the_page_names_commit_and_inputs_of_the_replays() -> None:
