@@ -9,22 +9,8 @@ import pytest
 from newer import newer
 
 from nc_sim import Program, ProgramError, Unsupported, simulate
+from samples import xorwow
 from tiles import Tiles, computed, tile
-
-MASK = 0xFFFFFFFF
-
-
-def xorwow(words: list[int], count: int) -> tuple[list[int], list[int]]:
-    """Marsaglia, Xorshift RNGs (2003), section 3.1: numbers, and the words after them."""
-    x, y, z, w, v, d = words
-    out = []
-    for _ in range(count):
-        t = x ^ (x >> 2)
-        x, y, z, w = y, z, w, v
-        v = ((v ^ (v << 4)) ^ (t ^ (t << 1))) & MASK
-        d = (d + 362437) & MASK
-        out.append((d + v) & MASK)
-    return out, [x, y, z, w, v, d]
 
 
 def states(lanes: int, words: int) -> np.ndarray:
