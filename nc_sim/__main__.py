@@ -416,8 +416,7 @@ def view(
     elif system.is_saved(trace) and not any(trace.glob("*.ntff.msgpack")):
         raise ProgramError(str(trace), "a system trace", "--perfetto FILE, --picture FILE, or the path of a hardware trace beside it")
     else:
-        if trace.is_dir() and not any(trace.glob(f"*{hardware.TRACE_SUFFIX}")) and (inside := system.folders_with_traces(trace)):
-            raise ProgramError(str(trace), "no trace of its own", f"the path of a folder in it that has one: {', '.join(inside)}")
+        commands.of_run(trace)
         if trace.is_file() and is_profile(trace):
             other = "a saved run, or for a profile of hardware --output-format parquet, summary-json or summary-text"
             raise ProgramError(str(trace), foreign.told_of(trace) or "a CSV file", other)

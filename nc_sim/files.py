@@ -84,11 +84,6 @@ def regular(path: Path) -> Path:
     return path
 
 
-def is_no_file(path: Path) -> bool:
-    """Whether there is something that is neither a file nor a folder."""
-    return bool(_no_file(path))
-
-
 def _no_file(path: Path) -> str:
     """What is there, links followed, if it is neither a file nor a folder; empty where it is one, or nothing is there."""
     try:

@@ -14,7 +14,6 @@ from ..program import Program
 
 F32 = "float32"
 ROWS, WIDE = 128, 512  # partitions; columns of a PSUM bank in float32
-ORDERS = ("source", "together")
 OVER = object()
 EVICT = {"vector": ("vector",), "scalar": ("scalar",), "both": ("vector", "scalar")}
 

@@ -135,7 +135,7 @@ def add(main: click.Group, build: Build) -> None:
         for run in runs:
             if run in saved_runs:
                 with shown("reading", "simulating") as tell:
-                    found.append(saved(run, progress=tell))
+                    found.append(saved(of_run(Path(run)), progress=tell))
             else:
                 found += _cases(build, run, chips, sizes, what_if, workers, keep)
         for c in found:

@@ -252,7 +252,7 @@ def test_mechanisms_that_are_off_are_named_and_not_their_numbers() -> None:
 
 def test_a_folder_of_a_study_names_its_variants_to_whoever_wants_a_run() -> None:
     assert cli("study", "rmsnorm", "--out", "st").exit_code == 0
-    for command in ("explain", "stalls"):
+    for command in ("explain", "stalls", "roofline"):
         assert "no trace of its own; the path of a folder in it that has one: " in cli(command, "st/naive").stderr
 
 
