@@ -12,6 +12,7 @@ import numpy as np
 from ..isa import Engine, Step
 from ..isa.dma import Dma
 from ..lower import queue_name
+from ..mechanisms import changes
 from ..result import Result, body_ticks
 from ..table import Ints
 from ..timeline import step_ends
@@ -93,8 +94,7 @@ def side_of(of: Result | Stream) -> Side:
     """A run or a profile as one of two sides."""
     if isinstance(of, Result):
         table, rows = of.table, of.table.rows
-        changed = [f"{k}={v}" for k, v in of.chip.overrides.items()]
-        name = " ".join([f"{of.program.name} on {of.chip.name}", *([f"with {', '.join(changed)}"] if changed else [])])
+        name = f"{of.program.name} on {of.chip.name} {changes(of.chip.overrides, of.without)}".rstrip()
         return Side(
             name, of, Fraction(table.ticks_per_ns), body_ticks(table, of.timeline), tuple(s.engine.label for s in of.steps),
             tuple(s.instruction.opcode for s in of.steps), tuple(s.line for s in of.steps), of.timeline.start[table.start_row],

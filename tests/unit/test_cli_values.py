@@ -245,6 +245,9 @@ def test_mechanisms_that_are_off_are_named_and_not_their_numbers() -> None:
     lines = cli("run", "softmax", "--timing-only", *words).stdout.splitlines()
     assert "  what if: dma.row_ns=5" in lines
     assert "  without: issue-gap, fixed-latency" in lines
+    assert cli("compare", "out/softmax", "out/softmax").stdout.startswith(
+        "A: softmax on trn2 with dma.row_ns=5, without issue-gap, fixed-latency (out/softmax): body "
+    )
     kernels = cli("accuracy", "kernels", "--kernel", "trn2-vector-add-128x200", *words[:2], *words[4:]).stdout.splitlines()
     assert kernels[0].startswith("1 measured kernel, ")
     assert [k for k in kernels if "what if" in k or "without: " in k] == ["  what if: dma.row_ns=5", "  without: issue-gap"]
